@@ -143,11 +143,11 @@ _OPTIONS: dict[str, Any] = {
         type="boolean",
         example="false",
     ),
-    "join_small": _option(
-        "Set to false if a table of at most 200,000 rows shall be compared with its source by digests, as larger tables"
-        " are, instead of row by row at once, which takes less time.",
-        type="boolean",
-        example="false",
+    "fingerprint_rows": _option(
+        "From how many rows on fingerprints of a table's rows are kept, by which it is compared; of fewer rows both"
+        " sides are read and joined as fast. 200000 unless set.",
+        type="integer",
+        example="200000",
     ),
     "queue_timeout_s": _option(
         "How many seconds a task waits for a table that another owner refreshes; 3600 unless set.",

@@ -38,7 +38,7 @@ from airflow_mv_provider.spark.session import is_remote, local_session, open_ses
 from benchmarks.data import CASES, FILE_CASES, SCATTERED, TABLES
 from benchmarks.ways import STRATEGIES, Bench, Setting, timed
 
-LAYOUTS = ("none", "months", "hash")
+LAYOUTS = ("none", "months")
 
 
 GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
@@ -46,11 +46,9 @@ GRID: tuple[tuple[Setting, tuple[str, ...]], ...] = (
     (Setting("lineitem", has_feed=True), ("1 % scattered", "RF1 and RF2")),
     (Setting("lineitem", has_vectors=True), tuple(SCATTERED)),
     (Setting("lineitem", source="parquet"), ("nothing new", "nothing changed", *FILE_CASES)),
-    (Setting("lineitem", source="parquet", keep_source="never"), tuple(FILE_CASES)),
     (Setting("lineitem", source="csv"), ("nothing changed", *FILE_CASES)),
     (Setting("lineitem", "months"), ("nothing changed", "1 % scattered", "recent rows")),
     (Setting("lineitem", "months", "progressive"), ("1 % scattered", "recent rows")),
-    (Setting("lineitem", "hash"), ("1 % scattered",)),
     (Setting("orders"), ("nothing changed", "1 % scattered", "RF1 and RF2")),
     (Setting("small"), ("nothing new", "nothing changed", "1 % scattered")),
     (Setting("wide"), ("nothing changed", "1 % scattered")),
@@ -181,7 +179,6 @@ def main() -> None:
     parser.add_argument("--feed", action=argparse.BooleanOptionalAction, help="only sources with, or without, a feed")
     parser.add_argument("--vectors", action=argparse.BooleanOptionalAction, help="only sources with deletion vectors")
     parser.add_argument("--source", choices=("delta", "parquet", "csv"))
-    parser.add_argument("--keep-source", choices=("auto", "never"), help="of folders: only with, or without, the copy")
     parser.add_argument("--case", action="append", choices=CASES, help="measure only this case; may be repeated")
     parser.add_argument("--way", action="append", choices=STRATEGIES, help="measure only this way beside the refresh")
     parser.add_argument("--remote", metavar="sc://HOST:PORT", help="on a Spark Connect server of this machine")
@@ -206,7 +203,6 @@ def main() -> None:
             and options.feed in (None, setting.has_feed)
             and options.vectors in (None, setting.has_vectors)
             and options.source in (None, setting.source)
-            and options.keep_source in (None, setting.keep_source)
         )
         if not is_wanted or not chosen:
             continue

@@ -6,8 +6,8 @@
     python benchmarks/turns.py checked --rows N    the same, with one row in a hundred changed
     python benchmarks/turns.py feed --rows N       without a change data feed of main; with one
     python benchmarks/turns.py ranges --rows N     MERGE without the range of the changed keys; with it
-    python benchmarks/turns.py layers --rows N     digests written anew; a layer of what the changes add to them
-    python benchmarks/turns.py joined --rows N     a comparison by digests; by one join, without any
+    python benchmarks/turns.py layers --rows N     fingerprints written anew; a layer of what the changes add to them
+    python benchmarks/turns.py joined --rows N     a comparison by fingerprints; by one join, without any
 
 Each turn changes ten rows, and one in a hundred for the join; a tenth of all for the feed; nothing for `checks`, whose
 refreshes compare everything; and for the ranges one row in a hundred of the newest file of sixteen, each of N
@@ -32,8 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress import joined as join_of_rows
-from airflow_mv_provider.core.progress import layers as digest_layers
+from airflow_mv_provider.core.progress import published
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
@@ -54,9 +53,9 @@ CHECKS = [
 class Table:
     """A table of which a Delta table is the source, in a warehouse of its own."""
 
-    def __init__(self, home: Path, num_rows: int) -> None:
+    def __init__(self, home: Path, num_rows: int, fingerprint_rows: int = Settings.fingerprint_rows) -> None:
         self.home, self.spark = home, session.local_session()
-        settings = Settings(f"sqlite:///{home}/mv.db", str(home))
+        settings = Settings(f"sqlite:///{home}/mv.db", str(home), fingerprint_rows=fingerprint_rows)
         self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
         self.num_rows = num_rows
         self.append(0)
@@ -137,27 +136,26 @@ def ranges(table: Table, turn: int) -> float:
 
 
 def layers(table: Table, turn: int) -> float:
-    """Refresh ten rows, one of them new: main's digests are written anew, or get a layer of what changes."""
+    """Refresh ten rows, one of them new: main's fingerprints are written anew, or get a layer of what changes."""
     table.change(turn)
     table.sql("raw", f"INSERT INTO {{t}} SELECT {-turn - 1} AS id, v, name, amount FROM {{t}} WHERE id = 5")
-    vars(digest_layers)["_MIN_ROWS"] = 20_000 if turn % 2 else sys.maxsize
+    vars(published)["_MAX_LAYERS"] = 6 if turn % 2 else 0
     return table.refresh()
 
 
 def joined(table: Table, turn: int) -> float:
-    """Refresh one row in a hundred of one of two tables: of one that is compared by digests, or by one join."""
-    home = table.home / "joined"
+    """Refresh one row in a hundred of one of two tables: it is compared by fingerprints, or by one join."""
     if turn == 0:
-        home.mkdir()
-    vars(join_of_rows)["_MAX_ROWS"] = sys.maxsize if turn % 2 else 0
-    mine = table
-    if turn % 2:
-        mine = TWINS[home] = TWINS.get(home) or Table(home, table.num_rows)
+        for fewest in FEWEST_ROWS:
+            (home := table.home / str(fewest)).mkdir()
+            TWINS[fewest] = Table(home, table.num_rows, fewest)
+    mine = TWINS[FEWEST_ROWS[turn % 2]]
     mine.change(turn, f"pmod(xxhash64(id), 100) = {turn % 100}")
     return mine.refresh()
 
 
-TWINS: dict[Path, Table] = {}
+FEWEST_ROWS = (0, sys.maxsize)
+TWINS: dict[int, Table] = {}
 WAYS: dict[str, Callable[[Table, int], float]] = {
     "fence": fence,
     "vectors": vectors,

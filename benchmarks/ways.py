@@ -45,7 +45,6 @@ class Setting:
     has_feed: bool = False
     has_vectors: bool = False
     source: str = "delta"
-    keep_source: str = "auto"
 
     def describe(self) -> str:
         return ", ".join(
@@ -53,12 +52,11 @@ class Setting:
                 None,
                 (
                     self.table,
-                    {"none": "", "months": "natural partitions", "hash": "hash partitions"}[self.layout],
+                    {"none": "", "months": "natural partitions"}[self.layout],
                     "" if self.publish == "atomic" else self.publish,
                     "change data feed" if self.has_feed else "",
                     "deletion vectors" if self.has_vectors else "",
                     "" if self.source == "delta" else f"{NUM_FILES} {self.source} files",
-                    "" if self.keep_source == "auto" else f"keep_source: {self.keep_source}",
                 ),
             )
         )
@@ -99,7 +97,6 @@ class Bench:
                 source=self._declared(),
                 key=self.table.key,
                 partition_by=self._partition_by,
-                hash_partitions=16 if self.setting.layout == "hash" else None,
                 publish=self.setting.publish,
                 chunk_rows=1_000_000 if self.setting.publish == "progressive" else 50_000_000,
                 guards=Guards(max_deleted_fraction=1.0),
@@ -128,7 +125,6 @@ class Bench:
             format=self.setting.source,
             schema=schema,
             options=options,
-            keep_source=self.setting.keep_source,
         )
 
     def change(self, case: str, number: int) -> None:

@@ -49,12 +49,12 @@ from airflow_mv_provider.runner.settings import Settings
 NAME = "flights"
 KEY = ("flight_date", "carrier", "flight", "origin")
 amv = Amv(environment, LOG)
-KILL_AT = "progress.after"  # the first corrections are recorded, and nothing is published; so with every strategy
+KILL_AT = "seal.after"  # the corrections are recorded, and nothing is published; so with every strategy
 
 DOES = {
     Phase.NORMAL: "Airflow starts the run",
-    Phase.REFRESHING: "reading the source",
-    Phase.MERGING: "comparing",
+    Phase.REFRESHING: "reading and comparing the source",
+    Phase.MERGING: "publishing",
     Phase.CLEANUP: "removing working files",
 }
 

@@ -8,22 +8,19 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hypothesis
-import pyarrow.parquet
 import pytest
 from sqlalchemy import JSON, Connection, Engine, String, event, text
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.location import files_of
 from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.metadata import migrations
@@ -134,7 +131,7 @@ class Lake:
 
     def as_large(self) -> Lake:
         """Handle this lake's tables as those of more rows than any test has: compared by digests, merged."""
-        self.settings = replace(self.settings, overwrites_small=False, joins_small=False)
+        self.settings = replace(self.settings, overwrites_small=False, fingerprint_rows=0)
         return self
 
     def caller(self, key: str | None = None, **more: Any) -> Caller:
@@ -173,39 +170,21 @@ class Lake:
 
         return DeltaTable(str(self.root / path)).version()
 
-    def digests(self, name: str = "orders") -> Counter[tuple[Any, ...]] | None:
-        """Main's digests, of all layers together, by columns in the order of their names; None if there are none."""
-        from pyspark.sql import DataFrame
-
-        from airflow_mv_provider.spark.compare import digest_algebra
-
-        kept = self.store.state(self.store.table(name).id).published_digests
-        if kept is None or kept.path is None:
-            return None
-        theirs = {column.name for column in digest_algebra.BESIDE_COLUMNS} - {
-            column.name for column in digest_algebra.DIGEST_COLUMNS
-        }
-        layers = [self.spark.read.parquet(path).drop(*theirs) for path in kept.paths]
-        rows = reduce(DataFrame.unionByName, layers).where(f"{digest_algebra.ROWS} IS NOT NULL")
-        if kept.below:
-            rows = digest_algebra.joined(rows, self.store.table(name).definition)
-        assert (rows.groupBy().sum(digest_algebra.ROWS).collect()[0][0] or 0) == kept.num_rows
-        return Counter(tuple(row) for row in rows.select(*sorted(rows.columns)).collect())
-
-    def kept_copies(self) -> set[str]:
-        """The names of the copies of rows that the lists of files beside main's digests need."""
-        states = (self.store.state(table.id) for table in self.store.tables())
-        lists = [files_of(s.published_digests.path) for s in states if s.published_digests]
-        found = [row for path in lists if os.path.isdir(path) for row in pyarrow.parquet.read_table(path).to_pylist()]
-        return {row["copy"] for row in found if row["copy"] and row["num_rows"]}
+    def published(self, name: str = "orders") -> Any:
+        """What the last publish left: main's totals, and those of its partitions; None if nothing is known."""
+        table = self.store.table(name)
+        found = self.store.state(table.id).published_totals
+        return None if found is None else (found.totals, self.store.partition_totals(table.id))
 
     def workspaces(self) -> list[str]:
-        """Whatever lies in the staging area, files only, apart from the digests of the last publish."""
+        """Whatever lies in the staging area, files only, apart from what the last publish has kept."""
         area = self.root / "_mv"
-        states = (self.store.state(table.id) for table in self.store.tables())
-        digests = [path for s in states if s.published_digests for path in s.published_digests.paths]
-        kept = [Path(path) for each in digests for path in (each, files_of(each))]
-        kept += [area / of / "copies" / name for of in os.listdir(area) for name in self.kept_copies()] if kept else []
+        kept = [
+            area / table.uuid / "kept" / each.refresh_id / each.name
+            for table in self.store.tables()
+            if (found := self.store.state(table.id).published_totals)
+            for each in found.kept
+        ]
         files = (p for p in area.rglob("*") if p.is_file() and not any(k in p.parents for k in kept))
         return sorted(str(p.relative_to(area)) for p in files)
 

@@ -117,7 +117,8 @@ class OtherHands:
     def _refresh(self, world: World, done: list[str]) -> Any:
         lake, asked, told = self._lake, dict[str, Any](), list[str]()
         is_small = not world.is_large
-        lake.settings = replace(self._usual, overwrites_small=is_small, joins_small=is_small)
+        fewest = self._usual.fingerprint_rows if is_small else 0
+        lake.settings = replace(self._usual, overwrites_small=is_small, fingerprint_rows=fewest)
         for _ in range(_MAX_TRIES):
             try:
                 report = lake.refresh(world.name, **asked)

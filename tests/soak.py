@@ -37,7 +37,7 @@ from pyspark.errors import PySparkException
 from sqlalchemy import func, select
 
 from airflow_mv_provider.core.fence import app_id, parse_note
-from airflow_mv_provider.core.location import files_of
+from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.definition_file import parse
 from airflow_mv_provider.metadata import migrations
@@ -329,9 +329,13 @@ class Soak:
 
     def _left_in_staging(self) -> list[str]:
         """Return the files of refreshes that have ended, less what only a database knew that is not used any more."""
-        states = [self.store.state(table.id) for table in self.store.tables()]
-        digests = [path for state in states if state.published_digests for path in state.published_digests.paths]
-        kept = [Path(path) for each in digests for path in (each, files_of(each))]
+        published = {table.uuid: self.store.state(table.id).published_totals for table in self.store.tables()}
+        kept = [
+            Path(Workspace(str(self.warehouse), uuid, each.refresh_id).kept(each.name))
+            for uuid, found in published.items()
+            if found
+            for each in found.kept
+        ]
         area = self.warehouse / "_mv"
         files = (file for file in area.rglob("*") if file.is_file() and not any(each in file.parents for each in kept))
         return sorted(

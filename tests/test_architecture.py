@@ -381,8 +381,6 @@ ONE_IDEA = {
     "audit": "whether main still has what was published: decided, and compared; a task that asks",
     "codec": "how records of a topic are decoded: in any format, and in Protobuf",
     "commits": "the commits of a Delta table that changed its data: found, and watched by a trigger",
-    "digests": "main's digests: recorded, and stored in Spark",
-    "joined": "whether a table is compared by one join: decided, and done in Spark",
     "freshness": "how old a table may become: defined, and waited for",
     "frontier": "what a source is now, of all kinds and of one",
     "health": "whether tables follow their sources: decided, and a sensor for it",
@@ -396,8 +394,8 @@ ONE_IDEA = {
     "reader": "what reads: a kind of source, or the database",
     "refresh": "one refresh: the runner's facade, and its operators",
     "row_history": "what has happened to one row: decided, and followed through main's versions",
+    "totals": "the totals of rows: as values, and computed in Spark",
     "samples": "some of the rows that a refresh changes: read from Delta, and stored",
-    "staging": "staging: its step, and how it is done in Spark",
 }
 
 

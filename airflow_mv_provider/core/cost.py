@@ -159,16 +159,3 @@ def is_worth_replacing(num_rows: int, num_changes: int) -> bool:
     """True if so many rows change that overwriting main saves enough time to give up exact counts of the changes."""
     saved = seconds("corrections", num_rows, num_changes) - seconds("replace", num_rows, num_changes)
     return num_changes >= _MOSTLY * num_rows and saved >= _WORTH
-
-
-def scattered(differing: int, buckets: int, num_rows: int) -> int:
-    """Return the expected number of differing rows from the number of differing buckets, if the rows lie scattered.
-
-    If a fraction p of all rows changed, a fraction 1 - (1 - p)^k of all buckets of k rows differs. If all buckets
-    differ, p is unknown, and all rows count as differing.
-    """
-    if not buckets or differing >= buckets:
-        return num_rows
-    rows_per_bucket = max(num_rows / buckets, 1.0)
-    unchanged: float = (1 - differing / buckets) ** (1 / rows_per_bucket)
-    return round((1 - unchanged) * num_rows)

@@ -19,15 +19,14 @@ GRACE_MS = 24 * 3_600_000
 class Leftover:
     """The files of one refresh in its directories.
 
+    has_kept  : some are among those that are kept for the next refresh
     newest_ms : when the last of these files was written
-    copies    : the names of the copies of rows that it has made and that are still there
     """
 
     refresh_id: str
     has_workspace: bool
-    has_digests: bool
+    has_kept: bool
     newest_ms: int
-    copies: tuple[str, ...] = ()
 
     def is_in_grace(self, now_ms: int) -> bool:
         """True if its files are so new that they are kept without a look at main's log."""

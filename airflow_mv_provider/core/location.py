@@ -3,13 +3,9 @@
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/gold/orders__errors    its error table, if it has one
     <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
-    <warehouse>/_mv/<table uuid>/<refresh id>/feed-<epoch>
-    <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>-<round>-<chunk>
-    <warehouse>/_mv/<table uuid>/<refresh id>/errors-<epoch>
-    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>          kept until the next publish
-    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-again    the same, if its first write failed
-    <warehouse>/_mv/<table uuid>/digests/<refresh id>/<epoch>-files    sums of the source's rows by file, kept with them
-    <warehouse>/_mv/<table uuid>/copies/<refresh id>/<epoch>-<what>    rows of the source's files, kept while needed
+    <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>, and others, see `What`
+    <warehouse>/_mv/<table uuid>/kept/<refresh id>/<epoch>-fingerprints    of main's rows, kept while needed
+    <warehouse>/_mv/<table uuid>/kept/<refresh id>/<epoch>-files           totals of the source's rows by file
 
 Everything here is lexical; `sources` has access to the file system and resolves symbolic links.
 """
@@ -31,10 +27,14 @@ from airflow_mv_provider.exceptions import UnsafeLocationError
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 ALLOWED_SCHEMES = frozenset({"file", "hdfs", "abfs", "abfss", "gs", "s3", "s3a"})
 MARKER = "_mv"
-_DIGESTS, _COPIES = "digests", "copies"
+_KEPT = "kept"
+# What an attempt writes in its workspace: a copy of the source's rows; the rows of the source that may differ from
+# main's; the keys that do; corrections; the rows of new files, or those that came or changed; the last event of each
+# key of a log whose table has an error table; the records that cannot be rows of main.
+What = Literal["staging", "candidates", "differing", "changes", "new", "events", "errors"]
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
-_COPY = re.compile(r"[0-9a-f]{32}/[0-9]+-(all|new|joined)\Z")
+_KEPT_NAME = re.compile(r"[0-9]+-(fingerprints|files)(-[0-9]+)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The three directories of one refresh. Except for a drop, this package deletes files only in these."""
+    """The two directories of one refresh. Except for a drop, this package deletes files only in these."""
 
     warehouse: str
     table_uuid: str
@@ -83,62 +83,23 @@ class Workspace:
         return f"{table_workspaces(self.warehouse, self.table_uuid)}/{self.refresh_id}"
 
     @property
-    def digests_root(self) -> str:
-        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_DIGESTS}/{self.refresh_id}"
+    def kept_root(self) -> str:
+        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_KEPT}/{self.refresh_id}"
 
-    @property
-    def copies_root(self) -> str:
-        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_COPIES}/{self.refresh_id}"
+    def kept(self, name: str) -> str:
+        """Return where files lie that are kept for the next refresh, by their name.
 
-    def copy_of(self, name: str) -> str:
-        """Return where a copy of rows lies, by its name; this refresh or an earlier one has made it.
-
-        raises : UnsafeLocationError, if it is no name of a copy
+        raises : UnsafeLocationError
         """
-        if not _COPY.match(name):
-            raise UnsafeLocationError("staging", f"{name!r} is not a copy of rows.")
-        return f"{table_workspaces(self.warehouse, self.table_uuid)}/{_COPIES}/{name}"
+        if not _KEPT_NAME.match(name):
+            raise UnsafeLocationError("staging", f"{name!r} names no files of a refresh.")
+        return f"{self.kept_root}/{name}"
 
-    def copy_name(self, epoch: int, what: Literal["all", "new", "joined"]) -> str:
-        """Return the name of the copy in which the attempt `epoch` keeps rows of the source's files.
+    def at(self, what: What, epoch: int) -> str:
+        """Return where the attempt `epoch` writes something; removed when the refresh ends."""
+        return f"{self.root}/{what}-{epoch}"
 
-        what : the rows of all files, of the new ones, or those of several copies that are still needed
-        """
-        return f"{self.refresh_id}/{epoch}-{what}"
-
-    def digests(self, epoch: int) -> str:
-        """Return where the attempt `epoch` writes the digests, per bucket of keys, of the future main."""
-        return f"{self.digests_root}/{epoch}"
-
-    def digests_of_part(self, epoch: int) -> str:
-        """Return where the attempt `epoch` writes the digests of what it read, if that is not all of the source."""
-        return f"{self.root}/digests-{epoch}"
-
-    def staging(self, epoch: int) -> str:
-        """Return where the attempt `epoch` stages."""
-        return f"{self.root}/staging-{epoch}"
-
-    def feed(self, epoch: int) -> str:
-        """Return where the attempt `epoch` stages the changes that the source lists."""
-        return f"{self.root}/feed-{epoch}"
-
-    def new_files(self, epoch: int) -> str:
-        """Return where the attempt `epoch` stages the rows of files that the source did not have before."""
-        return f"{self.root}/new-{epoch}"
-
-    def events(self, epoch: int) -> str:
-        """The last event of each key of a log whose table has an error table."""
-        return f"{self.root}/events-{epoch}"
-
-    def errors(self, epoch: int) -> str:
-        """Return where the attempt `epoch` writes the records that cannot be rows of main."""
-        return f"{self.root}/errors-{epoch}"
-
-    def changes(self, epoch: int, merge_round: int, chunk: int) -> str:
-        """Return where the attempt `epoch` writes the corrections of `chunk` in its n-th round."""
-        return f"{self.root}/changes-{epoch}-{merge_round}-{chunk}"
-
-    def kept(self, epoch: int, merge_round: int, chunk: int) -> str:
+    def without_deletes(self, epoch: int, merge_round: int, chunk: int) -> str:
         """Return where the attempt `epoch` writes the corrections of `chunk` again, without their deletes."""
         return f"{self.root}/kept-{epoch}-{merge_round}-{chunk}"
 
@@ -163,16 +124,6 @@ class MainPlace:
         return errors_location(self.location)
 
 
-def again(path: str) -> str:
-    """Return where an attempt repeats a write that failed at `path`; both are removed together."""
-    return f"{path}-again"
-
-
-def files_of(digests: str) -> str:
-    """Return where the sums of the source's files lie that belong to the digests at a path; removed together."""
-    return f"{digests}-files"
-
-
 def is_table_uuid(text: str) -> bool:
     """True if `text` can be a table's identity."""
     return _UUID.match(text) is not None
@@ -186,20 +137,13 @@ def table_workspaces(warehouse: str, table_uuid: str) -> str:
 def refresh_id_of(path: str, warehouse: str, table_uuid: str) -> str | None:
     """Return the refresh whose workspace holds `path`, or None if it lies in none."""
     _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/")
-    first = rest.removeprefix(f"{_DIGESTS}/").removeprefix(f"{_COPIES}/").split("/", 1)[0]
+    first = rest.removeprefix(f"{_KEPT}/").split("/", 1)[0]
     return first if found and _REFRESH_ID.match(first) else None
 
 
-def is_digest(path: str, warehouse: str, table_uuid: str) -> bool:
-    """True if `path` lies among the digests of a table's refreshes."""
-    return f"/{MARKER}/{table_uuid}/{_DIGESTS}/" in path
-
-
-def copy_in(path: str, warehouse: str, table_uuid: str) -> str | None:
-    """Return the name of the copy of rows that `path` lies in; None if it lies in none."""
-    _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/{_COPIES}/")
-    name = "/".join(rest.split("/", 2)[:2])
-    return name if found and _COPY.match(name) else None
+def is_kept(path: str, table_uuid: str) -> bool:
+    """True if `path` lies among what a table's refreshes keep for the next one."""
+    return f"/{MARKER}/{table_uuid}/{_KEPT}/" in path
 
 
 def main_location(warehouse: str, name: str) -> str:

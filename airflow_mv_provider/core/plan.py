@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress.chunk import Chunk, parts
+from airflow_mv_provider.core.progress.chunk import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Compute one chunk's corrections, write them and record them."""
+    """Record one chunk's corrections; computed first, if another writer has changed main since the seal."""
 
     chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
 class PublishPart:
-    """Compare-and-append some chunks of a progressive refresh that together hold whole partitions."""
+    """Compare-and-append one chunk of a progressive refresh."""
 
-    chunks: tuple[Chunk, ...]
+    chunk: Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,8 @@ def chunks_of(step: Step) -> frozenset[int] | None:
     A `PublishPart` that discards all records, because another writer has changed main, discards also its own.
     """
     match step:
-        case Compare(chunk):
+        case Compare(chunk) | PublishPart(chunk):
             return frozenset({chunk.number})
-        case PublishPart(chunks):
-            return frozenset(chunk.number for chunk in chunks)
         case _:
             return None
 
@@ -98,10 +96,11 @@ def remaining(
             return (*fence, Stage())
         case Phase.MERGING:
             steps: list[Step] = []
-            for part in parts(chunks) if is_progressive else (tuple(chunks),):
-                steps += [Compare(chunk) for chunk in part if chunk.number not in recorded]
-                if is_progressive and not all(chunk.number in committed for chunk in part):
-                    steps.append(PublishPart(part))
+            for chunk in chunks:
+                if chunk.number not in recorded:
+                    steps.append(Compare(chunk))
+                if is_progressive and chunk.number not in committed:
+                    steps.append(PublishPart(chunk))
             return (*fence, *steps, Publish())
         case Phase.CLEANUP:
             return (Clean(),)

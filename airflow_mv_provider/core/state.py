@@ -12,7 +12,7 @@ from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_o
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Covered, Scope
 from airflow_mv_provider.core.strategy import Choice
@@ -64,7 +64,7 @@ class RefreshState:
     published_version: int | None
     published_commit: str | None
     published_hash: str | None
-    published_digests: PublishedDigests | None
+    published_totals: Published | None
     covered: tuple[Covered, ...]
     is_main_trusted: bool
     paused_since_ms: int | None = None
@@ -226,8 +226,7 @@ class RefreshRecord:
     merge_round: int = 0
     has_committed: bool = False
     is_ended: bool = False
-    outdated_digests_of: str | None = None  # the refresh whose digests were main's before this one published
-    outdated_layers: tuple[str, ...] = ()  # the refreshes whose digests nobody needs since
+    outdated_kept: tuple[str, ...] = ()  # the refreshes whose kept files nobody needs since this one published
     num_kept: int | None = None  # deletes that were left out, as a person has decided; None if that was not decided
 
 

@@ -110,20 +110,18 @@ class Situation:
 
     num_rows     : rows of main as of the last publish; None before the first
     must_compare : why main has to be compared with all of the source; None if it is as it was published
-    has_digests  : main's digests of the last publish are kept
+    is_known     : the totals of main's rows since the last publish are known
     changes      : what the source's own log shows since then; None if it shows nothing
-    has_former   : the rows that the source's files had then are kept
     has_failed   : the last refresh was incremental and failed: comparing avoids the cause, whatever it was
     """
 
     scope: Scope
     num_rows: int | None
     must_compare: str | None
-    has_digests: bool
+    is_known: bool
     changes: SourceChanges | None
     past: tuple[CostSample, ...] = ()
     has_failed: bool = False
-    has_former: bool = False
 
 
 def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
@@ -223,10 +221,10 @@ def is_expected_unchanged(choice: Choice) -> bool:
     return any(each.num_changes == 0 for each in choice.estimates)
 
 
-def is_large_first(table: RefreshableTable, choice: Choice) -> bool:
-    """True if a source is digested in few large buckets first, because most of them are expected to equal main's.
+def are_totals_first(table: RefreshableTable, choice: Choice) -> bool:
+    """True if the source is summed up before it is compared: all of it, or most partitions, may be as main has it.
 
-    Large buckets take half the time of small ones; the time is wasted if the changes are scattered over all of them.
+    If it is not, that has cost a scan.
     """
     return bool(table.partition_by) or is_expected_unchanged(choice)
 
@@ -272,11 +270,11 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
             return "the source does not list its changes, so all of it would be read"
         if wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
             return "the source does not list its changes row by row, and comparing so few rows takes no longer"
-    return None if situation.has_digests else "no digests of the table are stored"
+    return None if situation.is_known else "the totals of the table's rows are not known"
 
 
 def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
-    """True if staging holds whole rows; False if it holds digests only and the source is read again at its frontier.
+    """True if staging holds whole rows; False if the source is read again at its frontier.
 
     Delta keeps the pinned version readable. A directory of files keeps no versions: a file that is removed or replaced
     after the seal must not matter, and parsing text twice costs more than the copy. A query can be run again over its
@@ -301,14 +299,6 @@ def keeps_file_sums(choice: Choice, num_rows: int) -> bool:
     return choice.wanted == "incremental" or num_rows >= MIN_ROWS_FOR_NEW_FILES
 
 
-def may_keep_copy(table: RefreshableTable, choice: Choice, published_rows: int | None) -> bool:
-    """True if a copy of the source's rows is to be written to where it can be kept, beside the sums of its files.
-
-    published_rows : rows of main after the last publish; None if unknown, for which the source may be large
-    """
-    return table.source.may_keep_rows and (published_rows is None or keeps_file_sums(choice, published_rows))
-
-
 def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted: RequestedStrategy) -> Estimate:
     obstacle = None
     if way == "incremental":
@@ -319,7 +309,7 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    has_former = in_new_files is not None and (situation.has_former or _lists_former(situation))
+    has_former = in_new_files is not None and _lists_former(situation)
     is_text = table.source.is_text
     fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text)
     expected = fresh * cost.factor(way, situation.past, num_changes, is_text=is_text)

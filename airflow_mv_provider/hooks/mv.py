@@ -48,7 +48,7 @@ _VARIABLE_OF_OPTION = {
     "spark_remote": "AMV_SPARK_REMOTE",
     "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
     "overwrite_small": "AMV_OVERWRITE_SMALL",
-    "join_small": "AMV_JOIN_SMALL",
+    "fingerprint_rows": "AMV_FINGERPRINT_ROWS",
 }
 
 
@@ -126,7 +126,7 @@ class MvHook(BaseHook):
                 "AMV_SPARK_REMOTE": settings.spark_remote,
                 "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
                 "AMV_OVERWRITE_SMALL": None if settings.overwrites_small else "false",
-                "AMV_JOIN_SMALL": None if settings.joins_small else "false",
+                "AMV_FINGERPRINT_ROWS": str(settings.fingerprint_rows),
             }
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress.chunk import Chunk, Slice
+from airflow_mv_provider.core.progress.chunk import Chunk
 from airflow_mv_provider.core.progress.recorded import DoneChunks, PartitionCounts, RecordedChunk
 from airflow_mv_provider.metadata.models import RefreshChunkRow, RefreshProgressRow
 
@@ -30,7 +30,7 @@ def chunks(
     members: dict[int, list[Row[Any]]] = {}
     for row in db.execute(partitions):
         members.setdefault(row.chunk, []).append(row)
-    found = tuple(_chunk(row, members.get(row.number - (row.slice_index or 0), [])) for row in chunk_rows)
+    found = tuple(_chunk(row, members.get(row.number, [])) for row in chunk_rows)
     recorded = tuple(_recorded(row, members.get(row.number, [])) for row in chunk_rows if row.base_version is not None)
     return found, recorded
 
@@ -52,8 +52,7 @@ def done(db: Connection, refresh_id: str, numbers: Collection[int] | None = None
 
 def _chunk(row: Row[Any], members: Sequence[Row[Any]]) -> Chunk:
     sealed = sorted(m.partition for m in members if m.sealed_rows or row.number >= 0)
-    part = None if row.slice_index is None else Slice(row.slice_index, row.slice_count)
-    return Chunk(row.number, None if row.is_whole_table else tuple(sealed), part)
+    return Chunk(row.number, None if row.is_whole_table else tuple(sealed))
 
 
 def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
@@ -76,4 +75,5 @@ def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
         num_bytes=row.num_bytes,
         partitions=parts,
         committed_version=row.committed_version,
+        is_whole=row.is_whole_table,
     )

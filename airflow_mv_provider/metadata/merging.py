@@ -14,14 +14,15 @@ from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
-from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.layers import outdated_layers
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
-from airflow_mv_provider.core.progress.recorded import KeptRows, RecordedChunk
-from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.progress.published import Published, outdated
+from airflow_mv_provider.core.progress.recorded import KeptRows, PartitionCounts, RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
+from airflow_mv_provider.core.progress.totals import Totals
 from airflow_mv_provider.core.scope.scope import Covered
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import Ownership
+from airflow_mv_provider.metadata import partition_totals
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
@@ -32,6 +33,8 @@ from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import NOT_COMPARED, added, is_owned, partition_report
 from airflow_mv_provider.metadata.stored_once import began_with, forget_bindings
 
+# What is recorded of a chunk's corrections.
+_WRITTEN = ("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes", "committed_version")
 _MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is refreshed once more than needed
 _CHANGES = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
 
@@ -55,6 +58,8 @@ class Merging:
         frozen: Sequence[str] = (),
         schema_changes: Sequence[str] = (),
         *,
+        recorded: Sequence[RecordedChunk] = (),
+        is_progressive: bool = False,
         reason: str | None = None,
         partition_type: str | None = None,
     ) -> None:
@@ -62,28 +67,31 @@ class Merging:
 
         frozen         : partitions that differ and will be left as they are
         schema_changes : how columns that differ from main's are handled
+        recorded       : the corrections of chunks, as `record_chunk` records them
+        is_progressive : as there
         reason         : why the seal's strategy differs from the one that was chosen first; None if it does not
         partition_type : type of the first partition column; None if there is none
         """
-        stored = asdict(seal) | {"num_rows": seal.num_rows}
+        stored = asdict(seal)
         del stored["partitions"]
         checks, nulls = stored.pop("checks"), stored.pop("nulls")  # the history keeps them beside the seal
-        # A partition that is cut into slices is assigned to the first slice's chunk.
-        chunk_of = {p: chunk.number for chunk in reversed(chunks) for p in chunk.partitions or ()}
-        rows = [
-            NOT_COMPARED
-            | {"refresh_id": own.refresh_id, "partition": p.partition, "chunk": chunk_of.get(p.partition, 0)}
-            | {"sealed_rows": p.num_rows, "sealed_digest": p.digest}
-            for p in seal.partitions
-        ]
+        numbers = {p: chunk.number for chunk in chunks for p in chunk.partitions or ()}
+        by_number = {each.number: each for each in recorded}
+        found = {part.partition: part for each in recorded for part in each.partitions}
+        sealed = {part.partition: part for part in seal.partitions}
+        rows = []
+        for name in dict.fromkeys((*sealed, *found)):
+            of = sealed.get(name, SealedPartition(name, 0, 0))
+            number = numbers.get(name, chunks[-1].number)  # a partition that only main has is in the last chunk
+            row = {"refresh_id": own.refresh_id, "partition": name, "chunk": number} | NOT_COMPARED
+            row |= {"sealed_rows": of.num_rows, "sealed_digest": of.digest, "sealed_mixed": of.mixed}
+            if (chunk_of := by_number.get(number)) is not None:
+                part = found.get(name, PartitionCounts(name, Counts(of.num_rows, of.num_rows)))
+                row |= _compared(part, chunk_of, is_progressive)
+            rows.append(row)
         planned = [
-            {
-                "refresh_id": own.refresh_id,
-                "number": chunk.number,
-                "is_whole_table": chunk.partitions is None,
-                "slice_index": chunk.slice.index if chunk.slice else None,
-                "slice_count": chunk.slice.count if chunk.slice else None,
-            }
+            {"refresh_id": own.refresh_id, "number": chunk.number, "is_whole_table": chunk.partitions is None}
+            | (_written(by_number[chunk.number]) if chunk.number in by_number else dict.fromkeys(_WRITTEN))
             for chunk in chunks
         ]
         with claimed(self.engine, own, claim.advance(own, Phase.REFRESHING, Phase.MERGING), self._now()) as db:
@@ -106,53 +114,38 @@ class Merging:
             if rows:
                 db.execute(insert(Progress), rows)
             db.execute(insert(ChunkRow), planned)
+            self._count_chunks(db, own, len(recorded))
 
     def record_chunk(self, own: Ownership, chunk: RecordedChunk, *, is_progressive: bool = False) -> None:
         """Record that a chunk's corrections are written, and what they change in each partition.
 
         is_progressive : its partitions are completed when main contains the chunk, and not now
+        cost : one statement for all partitions without a change, and one for each other
         """
-        written = {k: v for k, v in asdict(chunk).items() if k not in ("partitions", "number")}
         with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             is_this = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == chunk.number)
-            db.execute(update(ChunkRow).where(*is_this).values(**written))
-            is_sliced, num_pending = self._slices_left(db, own, chunk.number)
+            db.execute(update(ChunkRow).where(*is_this).values(**_written(chunk)))
+            of_chunk = (Progress.refresh_id == own.refresh_id, Progress.chunk == chunk.number)
+            blank = _compared(PartitionCounts("", Counts()), chunk, is_progressive)
+            db.execute(update(Progress).where(*of_chunk).values(**blank | {"main_rows": Progress.sealed_rows}))
+            sealed = set(db.scalars(select(Progress.partition).where(*of_chunk)))
             for part in chunk.partitions:
-                counts = {
-                    "main_rows": part.counts.main,
-                    "rows_inserted": part.counts.inserted,
-                    "rows_updated": part.counts.updated,
-                    "rows_deleted": part.counts.deleted,
-                }
-                done: dict[str, Any] = {
-                    "is_completed": (not is_progressive or chunk.is_committed) and not num_pending,
-                    "position": part.position,
-                    "checkpoint_version": chunk.base_version,
-                }
+                if not part.counts.changes and part.partition in sealed:
+                    continue
+                found = _compared(part, chunk, is_progressive)
                 key = {"refresh_id": own.refresh_id, "partition": part.partition}
-                found: dict[str, Any] = counts
-                if is_sliced:
-                    found = {name: getattr(Progress, name) + count for name, count in counts.items()}
-                    found["position"] = func.coalesce(part.position, Progress.position)
-                if not db.execute(update(Progress).filter_by(**key).values(**(done | found))).rowcount:
-                    only_in_main = {"chunk": chunk.number, "sealed_rows": 0, "sealed_digest": 0}
-                    db.execute(insert(Progress).values(**key, **only_in_main, **done, **counts))
-            is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
-            db.execute(update(Attempt).where(*is_mine).values(chunks=Attempt.chunks + 1))
+                if part.partition in sealed:
+                    db.execute(update(Progress).filter_by(**key).values(**found))
+                else:
+                    only_in_main = {"sealed_rows": 0, "sealed_digest": 0, "sealed_mixed": 0}
+                    db.execute(insert(Progress).values(**key, chunk=chunk.number, **only_in_main, **found))
+            self._count_chunks(db, own, 1)
             staged = Refresh.bytes_staging + chunk.num_bytes
             db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(bytes_staging=staged))
 
-    def _slices_left(self, db: Connection, own: Ownership, number: int) -> tuple[bool, int]:
-        """Return whether a chunk is a slice of a partition, and how many of its slices are not recorded yet."""
-        of_mine = ChunkRow.refresh_id == own.refresh_id
-        index, count = db.execute(
-            select(ChunkRow.slice_index, ChunkRow.slice_count).where(of_mine, ChunkRow.number == number)
-        ).one()
-        if index is None or count is None:
-            return False, 0
-        of_partition = ChunkRow.number.between(number - index, number - index + count - 1)
-        is_pending = ChunkRow.base_version.is_(None)
-        return True, db.scalars(select(func.count()).where(of_mine, of_partition, is_pending)).one()
+    def _count_chunks(self, db: Connection, own: Ownership, number: int) -> None:
+        is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
+        db.execute(update(Attempt).where(*is_mine).values(chunks=Attempt.chunks + number))
 
     def record_committed(
         self, own: Ownership, numbers: Sequence[int], version: int, counts: Counts, bytes_main: int
@@ -193,12 +186,7 @@ class Merging:
                     refresh's counts, and from then on the refresh can only be completed
         keeps_rows : main holds a commit of this refresh that left out its deletes, so the next rounds do too
         """
-        blank = dict.fromkeys(
-            (
-                *("epoch", "merge_round", "base_version", "path", "num_rows", "digest", "num_bytes"),
-                "committed_version",
-            )
-        )
+        blank = dict.fromkeys(_WRITTEN)
         with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             mine = Progress.refresh_id == own.refresh_id
             of_mine = ChunkRow.refresh_id == own.refresh_id
@@ -221,7 +209,9 @@ class Merging:
         commit: str | None,
         counts: Counts,
         is_counted: bool = False,
-        digests: PublishedDigests | None,
+        totals: Published | None,
+        partitions: Mapping[str, Totals] | None = None,
+        are_all_partitions: bool = True,
         bytes_main: int,
         seconds: Mapping[str, float],
         is_main_known: bool = True,
@@ -235,6 +225,8 @@ class Merging:
 
         commit     : the mark of this package's newest commit up to `main_version`
         is_counted : the refresh's counts already include its changes, commit by commit
+        totals     : what is known of main's rows from now on; None if nothing is
+        partitions : the totals of natural partitions; of those that have changed, unless `are_all_partitions`
         is_main_known : main is as this refresh left it; else the next one compares everything
         is_continued : outside of its scope main is as the last publish left it, so covered scopes remain covered
         num_kept   : rows that main has and the source has no longer, because their deletes were left out
@@ -246,14 +238,14 @@ class Merging:
             facts = (Refresh.upper, Definition.definition, Refresh.scope, Refresh.source_fingerprint, Refresh.user_name)
             query = select(*facts).join(Definition, began_with()).where(Refresh.id == own.refresh_id)
             refresh = db.execute(query).one()
-            outdated, covered = db.execute(select(State.published_digests, State.covered).where(*is_owned(own))).one()
+            before_this = select(State.published_totals, State.covered).where(*is_owned(own))
+            known_before, covered = db.execute(before_this).one()
             definition_hash = RefreshableTable.model_validate(refresh.definition).content_hash
             scope = scope_from_json(refresh.scope)
             is_whole = scope.is_everything or (scope.is_whole and is_continued)
             before = covered if is_continued else []
-            stored = asdict(digests) if digests else None
-            former = PublishedDigests.from_json(outdated) if outdated else None
-            layers_before, layers_after = (each.layers if each else () for each in (former, digests))
+            former = Published.from_json(known_before) if known_before else None
+            partition_totals.keep(db, own.table_id, (totals and partitions) or {}, are_all=are_all_partitions)
             done = Covered(scope, refresh.source_fingerprint, definition_hash)
             db.execute(
                 update(State)
@@ -264,7 +256,7 @@ class Merging:
                     published_commit=commit,
                     published_hash=definition_hash,
                     covered=[] if is_whole or not is_main_known else [*before, done.to_json()][-_MAX_COVERED:],
-                    published_digests=stored,
+                    published_totals=asdict(totals) if totals else None,
                     is_main_trusted=is_main_known,
                     num_kept=(num_kept or 0) + (0 if scope.is_everything else State.num_kept),
                     main_bytes=main_bytes,
@@ -281,13 +273,12 @@ class Merging:
                     "partitions_changed": self._num_changed(db, own.refresh_id),
                     "main_version": main_version,
                     "num_kept": num_kept,
-                    "outdated_digests_of": former.refresh_id if former and former != digests else None,
-                    "outdated_layers": list(outdated_layers(layers_before, layers_after)),
+                    "outdated_kept": list(outdated(former, totals)),
                 }
                 | ({} if reason is None else {"reason": reason})
             )
-            partitions = self._partitions(db, own.refresh_id)
-            end_phase(db, own, seconds, phase=Phase.CLEANUP, partitions=partitions, **figures)
+            shown = self._partitions(db, own.refresh_id)
+            end_phase(db, own, seconds, phase=Phase.CLEANUP, partitions=shown, **figures)
 
     def _num_changed(self, db: Connection, refresh_id: str) -> int:
         query = select(func.count()).where(Progress.refresh_id == refresh_id, _CHANGES > 0)
@@ -307,3 +298,21 @@ class Merging:
             ),
             key=lambda p: str(p["partition"]),
         )
+
+
+def _written(chunk: RecordedChunk) -> dict[str, Any]:
+    return {name: getattr(chunk, name) for name in _WRITTEN}
+
+
+def _compared(part: PartitionCounts, chunk: RecordedChunk, is_progressive: bool) -> dict[str, Any]:
+    """Return the progress of a partition whose chunk is recorded."""
+    counts = part.counts
+    return NOT_COMPARED | {
+        "is_completed": not is_progressive or chunk.is_committed,
+        "checkpoint_version": chunk.base_version,
+        "position": part.position,
+        "main_rows": counts.main,
+        "rows_inserted": counts.inserted,
+        "rows_updated": counts.updated,
+        "rows_deleted": counts.deleted,
+    }

@@ -51,7 +51,7 @@ class RefreshStateRow(Base):
     published_version: Mapped[int | None]
     published_commit: Mapped[str | None]
     published_hash: Mapped[str | None] = mapped_column(String(16))
-    published_digests: Mapped[dict[str, Any] | None]
+    published_totals: Mapped[dict[str, Any] | None]  # of all rows of main; by partition in `partition_totals`
     covered: Mapped[list[Any]]
     partition_type: Mapped[str | None] = mapped_column(String(32))  # type of the first partition column
     is_main_trusted: Mapped[bool]
@@ -159,8 +159,7 @@ class RefreshRow(Base):
     estimates: Mapped[list[Any]]
     wanted_strategy: Mapped[str] = mapped_column(String(16))
     seal: Mapped[dict[str, Any] | None]
-    outdated_digests_of: Mapped[str | None] = mapped_column(String(32))  # its digests were main's before this publish
-    outdated_layers: Mapped[list[Any] | None]  # refreshes whose digests nobody needs since this publish
+    outdated_kept: Mapped[list[Any] | None]  # refreshes whose kept files nobody needs since this publish
     merge_round: Mapped[int]
     has_committed: Mapped[bool]  # main holds a commit of it: from then on it can only be completed
     rows_inserted: Mapped[int]
@@ -268,6 +267,7 @@ class RefreshProgressRow(Base):
     chunk: Mapped[int]
     sealed_rows: Mapped[int]
     sealed_digest: Mapped[int]
+    sealed_mixed: Mapped[int]
     is_completed: Mapped[bool]
     position: Mapped[str | None]
     checkpoint_version: Mapped[int | None]
@@ -275,6 +275,20 @@ class RefreshProgressRow(Base):
     rows_inserted: Mapped[int]
     rows_updated: Mapped[int]
     rows_deleted: Mapped[int]
+
+
+class PartitionTotalsRow(Base):
+    """The totals of one natural partition of main, as of its last publish."""
+
+    __tablename__ = "partition_totals"
+    __table_args__ = (UniqueConstraint("table_id", "partition"),)
+
+    id: Mapped[int] = mapped_column(_Id, primary_key=True, autoincrement=True)
+    table_id: Mapped[int] = mapped_column(ForeignKey("refreshable_table.id"))
+    partition: Mapped[str]
+    num_rows: Mapped[int]
+    digest: Mapped[int]
+    mixed: Mapped[int]
 
 
 class RefreshChunkRow(Base):
@@ -285,8 +299,6 @@ class RefreshChunkRow(Base):
     refresh_id: Mapped[str] = mapped_column(ForeignKey("refresh.id"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     is_whole_table: Mapped[bool]
-    slice_index: Mapped[int | None] = mapped_column(Integer)  # for a slice of a partition that is larger than a chunk
-    slice_count: Mapped[int | None] = mapped_column(Integer)
     epoch: Mapped[int | None]
     merge_round: Mapped[int | None]
     base_version: Mapped[int | None]

@@ -26,8 +26,9 @@ from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import Chunk
-from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.progress.recorded import DoneChunks, RecordedChunk
+from airflow_mv_provider.core.progress.totals import Totals
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.scope.ledger import LedgerEntry, ledger
 from airflow_mv_provider.core.scope.scope import covered_from_json
@@ -50,6 +51,7 @@ from airflow_mv_provider.metadata.ingestions import run, runs
 from airflow_mv_provider.metadata.lineage import RegisteredTables, registered_tables
 from airflow_mv_provider.metadata.models import RefreshAttemptRow, RefreshRow, RefreshStateRow
 from airflow_mv_provider.metadata.overview import Overview, overview
+from airflow_mv_provider.metadata.partition_totals import of_table
 from airflow_mv_provider.metadata.refreshes import as_now, binding, refresh
 from airflow_mv_provider.metadata.registry import table, tables, tables_with_types
 from airflow_mv_provider.metadata.rows import is_owner_live
@@ -119,7 +121,7 @@ class Reader:
             published_version=row.published_version,
             published_commit=row.published_commit,
             published_hash=row.published_hash,
-            published_digests=PublishedDigests.from_json(row.published_digests) if row.published_digests else None,
+            published_totals=Published.from_json(row.published_totals) if row.published_totals else None,
             covered=tuple(covered_from_json(each) for each in row.covered),
             is_main_trusted=row.is_main_trusted,
             paused_since_ms=row.paused_ms,
@@ -204,6 +206,11 @@ class Reader:
         """Return a refresh's chunks as planned, and those whose corrections are recorded; see `chunks.chunks`."""
         with transaction(self.engine) as db:
             return chunks(db, refresh_id, numbers)
+
+    def partition_totals(self, table_id: int) -> dict[str, Totals]:
+        """Return the totals of main's natural partitions as of its last publish; see `partition_totals.of_table`."""
+        with transaction(self.engine) as db:
+            return of_table(db, table_id)
 
     def done(self, refresh_id: str) -> DoneChunks:
         """Return which chunks of a refresh are recorded, and which main contains."""

@@ -15,8 +15,8 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Binding, NoFrontier
 from airflow_mv_provider.core.guard import NullCount
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.progress.layers import layers_from_json
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.published import Kept, kept_from_json
 from airflow_mv_provider.core.progress.seal import Rejected, Seal, SealedPartition
 from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import RefreshRecord
@@ -62,6 +62,7 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
             RefreshProgressRow.partition,
             RefreshProgressRow.sealed_rows,
             RefreshProgressRow.sealed_digest,
+            RefreshProgressRow.sealed_mixed,
         ).where(RefreshProgressRow.refresh_id == refresh_id, _is_sealed())
     ).all()
     if row is None:
@@ -83,20 +84,17 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         is_of_source=row.is_of_source,
         note=row.note,
         is_ended=row.outcome != Outcome.RUNNING,
-        outdated_digests_of=row.outdated_digests_of,
-        outdated_layers=tuple(row.outdated_layers or ()),
+        outdated_kept=tuple(row.outdated_kept or ()),
         num_kept=row.num_kept,
     )
     if row.seal is None:
         return record
-    sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest) for p in parts)
-    names = ("rows", "digests", "num_buckets", "num_bytes", "strategy", "changes", "mixed")
+    sealed = tuple(SealedPartition(p.partition, p.sealed_rows, p.sealed_digest, p.sealed_mixed) for p in parts)
+    names = ("rows", "num_bytes", "strategy", "changes", "base", "num_shards")
     stored = {name: row.seal[name] for name in names}
-    stored["kept_bytes"] = row.seal.get("kept_bytes", 0)  # a refresh that an older version began has none
-    # The seal of an older version has them in itself.
-    counted = row.seal.get("nulls", ()) if row.null_counts is None else row.null_counts
-    nulls = tuple(NullCount(**each) for each in counted)
-    stored["below"] = layers_from_json(row.seal.get("below"))
+    nulls = tuple(NullCount(**each) for each in row.null_counts or ())
+    stored["fingerprints"] = kept_from_json(row.seal["fingerprints"])
+    stored["files"] = None if row.seal["files"] is None else Kept(**row.seal["files"])
     columns = tuple(Column(**column) for column in row.seal["columns"])
     rejected = Rejected(**row.seal["rejected"])
     checks = tuple(CheckResult(**each) for each in row.checks or ())
@@ -106,15 +104,13 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
 
 def as_now(db: Connection, refresh: RefreshRecord) -> RefreshRecord:
     """Return a refresh with the current values of the fields that change as it runs."""
-    outdated = (RefreshRow.outdated_digests_of, RefreshRow.outdated_layers)
-    columns = (RefreshRow.merge_round, RefreshRow.has_committed, *outdated, RefreshRow.num_kept)
+    columns = (RefreshRow.merge_round, RefreshRow.has_committed, RefreshRow.outdated_kept, RefreshRow.num_kept)
     row = db.execute(select(*columns).where(RefreshRow.id == refresh.id)).one()
     return replace(
         refresh,
         merge_round=row.merge_round,
         has_committed=row.has_committed,
-        outdated_digests_of=row.outdated_digests_of,
-        outdated_layers=tuple(row.outdated_layers or ()),
+        outdated_kept=tuple(row.outdated_kept or ()),
         num_kept=row.num_kept,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, exc, func, insert, or_, select, update
@@ -12,13 +11,11 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, exc, func
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import moved_path
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.layers import layers_from_json
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
 from airflow_mv_provider.metadata.database import transaction
-from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import (
+    PartitionTotalsRow,
     RefreshAttemptRow,
     RefreshChunkRow,
     RefreshDefinitionRow,
@@ -33,6 +30,7 @@ from airflow_mv_provider.metadata.models import (
     TableAuditRow,
     TableObstacleRow,
 )
+from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around, is_owner_live
 
@@ -102,24 +100,22 @@ class Registry:
                 "then set `adopt: true`.",
             ) from error
 
-    def relocate(self, seen: RefreshState, new: TableRecord, digests: PublishedDigests | None) -> bool:
+    def relocate(self, seen: RefreshState, new: TableRecord) -> bool:
         """Register a table that no process works on at another place; False when the row is not as it was read.
 
         Its epoch grows, so a caller that has read the old place and not acquired the table yet has to read again, and a
         dead owner of an unfinished refresh that is only stopped does not own it any more. What the refresh has recorded
         of its files is moved as well.
 
-        digests : those of the last publish, at their new place
-        raises  : TableConflictError, when another table is at this place, or around or inside it
+        raises : TableConflictError, when another table is at this place, or around or inside it
         """
         as_seen = (State.table_id == new.id, State.phase == seen.phase, State.epoch == seen.epoch)
         is_free = or_(State.phase == Phase.NORMAL, ~is_owner_live(self._now()))
-        kept = None if digests is None else asdict(digests)
         place = {"warehouse": new.warehouse, "location": new.location, "updated_ms": self._now()}
         try:
             with transaction(self.engine) as db:
                 moved = update(State).where(*as_seen, is_free, State.dropping_ms.is_(None))
-                if db.execute(moved.values(epoch=State.epoch + 1, published_digests=kept)).rowcount != 1:
+                if db.execute(moved.values(epoch=State.epoch + 1)).rowcount != 1:
                     return False
                 around = select(Table.name).where(is_around(new.location), Table.id != new.id)
                 if (other := db.scalar(around)) is not None:
@@ -150,7 +146,14 @@ class Registry:
                     return False
                 for part in (RefreshProgressRow, RefreshChunkRow, RefreshHoldRow, RefreshSampleRow, RefreshAttemptRow):
                     db.execute(delete(part).where(part.refresh_id.in_(refreshes)))
-                owned = (RefreshTicketRow, TableAuditRow, TableObstacleRow, RowAnswerRow, SourceBindingRow)
+                owned = (
+                    PartitionTotalsRow,
+                    RefreshTicketRow,
+                    TableAuditRow,
+                    TableObstacleRow,
+                    RowAnswerRow,
+                    SourceBindingRow,
+                )
                 for own in (*owned, SourceFrontierRow, RefreshRow, RefreshDefinitionRow):
                     db.execute(delete(own).where(own.table_id == table_id))
                 db.execute(delete(Table).where(Table.id == table_id))
@@ -195,11 +198,10 @@ def _move_files(db: Connection, refresh_id: str, old: str, new: str) -> None:
 
     seal = db.scalar(select(RefreshRow.seal).where(RefreshRow.id == refresh_id))
     if seal is not None:
-        paths = {name: moved(seal[name]) for name in ("rows", "digests", "changes")}
-        below = [asdict(layer.moved(old, new)) for layer in layers_from_json(seal.get("below"))]
+        paths = {name: moved(seal[name]) for name in ("rows", "changes")}
         rejected = seal["rejected"] | {"path": moved(seal["rejected"]["path"])}
         is_this = RefreshRow.id == refresh_id
-        db.execute(update(RefreshRow).where(is_this).values(seal=seal | paths | {"rejected": rejected, "below": below}))
+        db.execute(update(RefreshRow).where(is_this).values(seal=seal | paths | {"rejected": rejected}))
     chunks = db.execute(select(RefreshChunkRow.number, RefreshChunkRow.path).filter_by(refresh_id=refresh_id)).all()
     for number, path in chunks:
         is_chunk = (RefreshChunkRow.refresh_id == refresh_id, RefreshChunkRow.number == number)

@@ -29,7 +29,7 @@ NEVER_REFRESHED: dict[str, Any] = NO_OWNER | {
     "phase": Phase.NORMAL,
     "epoch": 0,
     "published_upper": 0,
-    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_digests")),
+    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_totals")),
     "covered": [],
     "partition_type": None,
     "is_main_trusted": False,

@@ -42,6 +42,8 @@ class PartitionStatus:
 class TableStatus:
     """The status of one table. The owner's fields and the partitions are set only while a refresh is running.
 
+    is_by_part         : partitions are published one after the other, and those that are count as completed; otherwise
+                         those that are compared
     is_held            : the refresh waits for a person's decision, which `hold` describes
     rows_kept          : rows that main has and the source had no longer at the last publish, as a person has decided
     fresh_as_of        : main is at least as new as the source was then; None before the first refresh of everything
@@ -50,7 +52,6 @@ class TableStatus:
     freshness_target   : seconds after which the table is late; None if it has no target
     late_at            : when it is late if nothing happens; None too if it has no target, or was never refreshed
     usual_ms           : how long its refreshes of everything usually take; None if it has no target, or none published
-    kept_bytes         : size of the copies of the source's rows that are kept between refreshes, by file
     hold               : the running refresh's newest one; also after its decision
     owner_key          : the caller to whom the refresh belongs; between two of its processes `owner` is None
     obstacle           : what keeps refreshes from beginning; None if the newest one began
@@ -77,10 +78,10 @@ class TableStatus:
     pending_definition: tuple[str, ...] = ()
     queue: tuple[WaiterStatus, ...] = ()
     owner_key: str | None = None
+    is_by_part: bool = False
     is_held: bool = False
     hold: HoldReport | None = None
     rows_kept: int = 0
-    kept_bytes: int = 0
     fresh_as_of: str | None = None
     source_as_of: str | None = None
     measured_from: MeasuredFrom = MeasuredFrom.CHECK
@@ -89,6 +90,11 @@ class TableStatus:
     obstacle: Obstacle | None = None
     late_at: str | None = None
     usual_ms: int | None = None
+
+    @property
+    def done(self) -> str:
+        """What has happened to a partition that is completed."""
+        return "published" if self.is_by_part else "compared"
 
     @property
     def kept_for(self) -> str | None:
@@ -116,7 +122,6 @@ def status(
         phase=state.phase,
         epoch=state.epoch,
         main_version=state.published_version,
-        kept_bytes=state.published_digests.kept_bytes if state.published_digests else 0,
         is_main_trusted=state.is_main_trusted,
         refresh_id=state.refresh_id,
         owner=state.owner_process,
@@ -132,6 +137,7 @@ def status(
         is_dropping=state.is_dropping,
         pending_definition=changed_fields(running, table.definition) if running else (),
         owner_key=state.owner_key,
+        is_by_part=running is not None and running.publish == "progressive",
         is_held=state.is_held,
         hold=running_report[0].hold if running_report else None,
         rows_kept=state.num_kept,

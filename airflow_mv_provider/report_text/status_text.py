@@ -16,7 +16,6 @@ from airflow_mv_provider.report_text.figures import (
     outcome_words,
     partition_text,
     shown,
-    size,
     table,
     time_text,
 )
@@ -55,8 +54,6 @@ def status_text(status: TableStatus) -> str:
         lines.append(f"  fresh      {_freshness(status)}")
     if status.rows_kept:
         lines.append(f"  kept       {kept_text(status.rows_kept)}; the next refresh compares")
-    if status.kept_bytes:
-        lines.append(f"  copies     {size(status.kept_bytes)} of the source's rows, kept by file")
     if status.refresh_id:
         alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [
@@ -67,7 +64,7 @@ def status_text(status: TableStatus) -> str:
         if status.is_cancel_requested:
             lines.append("  cancel     requested")
         if status.partitions_total:
-            lines.append(f"  compared   {status.partitions_completed} of {status.partitions_total} partitions")
+            lines.append(f"  {status.done:<10} {status.partitions_completed} of {status.partitions_total} partitions")
     if status.pending_definition:
         fields = ", ".join(status.pending_definition)
         lines.append(f"  pending    a changed definition ({fields}), used from the next refresh on")
@@ -176,7 +173,7 @@ def _progress_table(status: TableStatus) -> list[str]:
     rows = [
         (
             partition_text(p.partition),
-            "compared" if p.is_completed else "waiting",
+            status.done if p.is_completed else "waiting",
             *map(number, (p.sealed_rows, p.rows_inserted, p.rows_updated, p.rows_deleted)),
         )
         for p in status.partitions[:MAX_PARTITIONS]

@@ -252,7 +252,7 @@ def _has_short_logs(table: TableRecord, state: RefreshState) -> bool:
 
     A query may compute a few rows from many files.
     """
-    published, kind = state.published_digests, table.definition.source_kind
+    published, kind = state.published_totals, table.definition.source_kind
     return published is not None and cost.is_small(published.num_rows) and kind.is_cheap_to_probe
 
 

@@ -13,7 +13,6 @@ from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.outcome import RefreshReport
-from airflow_mv_provider.core.progress.joined import may_join
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope, stale_scope
 from airflow_mv_provider.core.state import RefreshState, TableRecord, is_main_as_published
@@ -126,11 +125,10 @@ def _assess(
         scope=scope,
         num_rows=_num_rows(state, history),
         must_compare=must_compare,
-        has_digests=_has_digests(state),
+        is_known=state.published_totals is not None,
         changes=changes,
         past=cost_samples(history),
         has_failed=has_failed(history),
-        has_former=bool(state.published_digests and state.published_digests.kept_bytes),
     )
     wanted = request.strategy or definition.strategy
     if request.force and request.strategy is None and wanted == "incremental":
@@ -140,17 +138,11 @@ def _assess(
     return Assessment(frontier, commits, scope, batch, choice)
 
 
-def _has_digests(state: RefreshState) -> bool:
-    """True if main's digests are stored, or its rows are so few that they are computed when they are needed."""
-    found = state.published_digests
-    return found is not None and (found.path is not None or may_join(found))
-
-
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:
     """Return the number of rows that main had after the last publish; None before the first."""
     if state.published_version is None:
         return None
-    if state.published_digests is not None:
-        return state.published_digests.num_rows
+    if state.published_totals is not None:
+        return state.published_totals.num_rows
     last = next((r for r in history if r.main_version == state.published_version), None)
     return last.rows_inserted + last.rows_updated + last.rows_unchanged if last else 0

@@ -28,7 +28,6 @@ from airflow_mv_provider.exceptions import (
     one_line,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps import source_files
 from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.conclusion import conclude
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
@@ -99,7 +98,6 @@ class Attempt:
         """Release what Spark caches for this attempt, and what its source holds."""
         self.work.close_source()
         self.work.forget_rows()
-        self._merging.close()
 
     @property
     def has_tried_publish(self) -> bool:
@@ -195,15 +193,15 @@ class Attempt:
                 show("later refreshes have followed it: the table's log shows how it ended")
                 conclude(self.work, self._fenced, self._clock)
             case plan.Stage():
-                show(f"reading the source: {self.work.refresh.frontier.describe()}")
+                show(f"reading and comparing the source: {self.work.refresh.frontier.describe()}")
                 self._stage()
             case plan.Compare(chunk):
                 show(f"comparing {_named(chunk)}")
                 self._merging.compare(chunk)
-            case plan.PublishPart(chunks):
-                show(f"publishing the changes of {_named(chunks[0])}")
-                _, recorded = store.chunks(own.refresh_id, [chunk.number for chunk in chunks])
-                self._merging.publish_part(recorded, is_first=not done.has_commit)
+            case plan.PublishPart(chunk):
+                show(f"publishing the changes of {_named(chunk)}")
+                _, (of_chunk,) = store.chunks(own.refresh_id, [chunk.number])
+                self._merging.publish_part(of_chunk, is_first=not done.has_commit)
             case plan.Publish():
                 is_tried = self.has_tried_publish
                 show("looking in the table's log whether it is published" if is_tried else "publishing the changes")
@@ -223,29 +221,27 @@ class Attempt:
     def _stage(self) -> None:
         work = self.work
         found = stage(work, self._fenced, self._errors)
-        self._merging.record_comparison(found.seal, found.buckets)
         with durable(Write.SEAL):
             notes = work.evolution(work.layout.main_columns or ()).notes
             spent = self._clock.spent()
             work.store.merging.seal(
                 *(work.own, found.seal, found.chunks, spent, found.frozen, notes),
+                recorded=found.recorded,
+                is_progressive=work.is_progressive,
                 reason=found.reason,
                 partition_type=work.layout.partition_type,
             )
 
     def _clean(self) -> None:
-        """Delete this refresh's workspace and the digests that it made obsolete, then go back to NORMAL."""
+        """Delete this refresh's workspace and what nobody needs of what was kept, then go back to NORMAL."""
         work = self.work
-        outdated, kept = work.current().outdated_digests_of, work.store.state(work.table.id).published_digests
+        published = work.store.state(work.table.id).published_totals
+        needed = {each.refresh_id for each in published.kept} if published else set()
         with durable(Write.STAGING_DELETE), logging_failed_deletions(work.table.name):
             storage.remove(work.spark, work.workspace)
-            source_files.remove_unneeded(work, kept, outdated)
-            for each in work.current().outdated_layers:
-                storage.remove_digests(work.spark, replace(work.workspace, refresh_id=each))
-            if kept is None:
-                storage.remove_digests(work.spark, work.workspace)
-            elif (own := work.seal.digests) not in (None, kept.path):  # main is not what was sealed
-                storage.remove_digests_at(work.spark, work.workspace, own)
+            mine = {each.refresh_id for each in work.seal.kept} & {work.own.refresh_id}
+            for each in sorted({*work.current().outdated_kept, *mine} - needed):
+                storage.remove_kept(work.spark, replace(work.workspace, refresh_id=each))
         with durable(Write.NORMAL):
             work.store.finish(work.own, self._clock.spent())
 

@@ -8,10 +8,9 @@ from the sweep for as long as its process lives.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
-
-from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core.approval.check import ALL, PART, why_refused
 from airflow_mv_provider.core.approval.sample import Sample
@@ -20,26 +19,27 @@ from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import Counts, judge
-from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.location import What, Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
-from airflow_mv_provider.core.progress.chunk import plan_chunks
-from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk, changed_partitions
-from airflow_mv_provider.core.progress.seal import Rejected, Seal
+from airflow_mv_provider.core.progress.chunk import WHOLE
+from airflow_mv_provider.core.progress.recorded import PartitionCounts, changed_partitions
+from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import check_scope
-from airflow_mv_provider.core.state import Caller, RefreshRecord, RefreshState, TableRecord
+from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import Base, base_of, looked, pinned
 from airflow_mv_provider.runner.steps.checking import referenced
 from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
-from airflow_mv_provider.runner.steps.comparison import Comparison
 from airflow_mv_provider.runner.steps.error_table import former_version
+from airflow_mv_provider.runner.steps.recording import recorded_chunks
 from airflow_mv_provider.runner.steps.sampling import sample_of
 from airflow_mv_provider.runner.steps.work import events_at, rows_at
 from airflow_mv_provider.sources.table_source import TableSource
-from airflow_mv_provider.spark import conflicts, delta, rejected, staging, storage
+from airflow_mv_provider.spark import conflicts, delta, rejected, storage
+from airflow_mv_provider.spark.compare import feed, hashing, keys, whole
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values, in_scope
@@ -140,7 +140,6 @@ def preview(
     finally:
         with logging_failed_deletions(table.name):
             storage.remove(context.spark, workspace)
-            storage.remove_digests(context.spark, workspace)
     return context.store.report(refresh.id)
 
 
@@ -188,36 +187,62 @@ def _differences(
         evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
         columns, notes = evolution.columns, evolution.notes
     layout = Layout(definition, columns, refresh.scope)
-    copy = workspace.staging(0) if is_copied(definition, source.determinism(refresh.frontier)) else None
+    place = _Places(workspace)
     check_values(context.spark, layout)
     held = None
     if exists:
         version = main.log()[0].version if version is None else version
         held = in_scope(delta.read(context.spark, table.main, version), layout)
     rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
-    staged = staging.load(rows, layout, (copy, workspace.digests(0)), None)
+    if is_copied(definition, source.determinism(refresh.frontier)):
+        hashed = feed.copied(rows, layout, place("staging"))
+    else:
+        hashed = hashing.aligned(rows, layout)
     collected = _rejected(source, main, table, refresh, workspace, base)
+    theirs = delta.no_rows(context.spark, hashed.schema) if held is None else layout.shaped(held)
+    found = whole.compared(hashed, theirs, layout, None, place, small=context.settings.fingerprint_rows)
     source.verify(refresh.frontier)
-    seal = staging.seal(context.spark, staged, rows, layout)
+    if found.null_keys:
+        raise keys.null_key(hashed, definition, found.null_keys)
+    if found.written is not None:
+        all_rows = theirs if version is None else delta.read(context.spark, table.main, version)
+        feed.check_keys(context.spark, layout, found.written, all_rows, are_new_known=True)
+        keys.check_storable(definition, found.partitions, hashed)
     results = Evaluated(())
     if is_checked:
         others = referenced(context.store, context.spark, definition)
         results = evaluated(rows, definition, ALL if layout.is_whole else PART, others)
-    if version is None:
-        inserted = (
-            PartitionCounts(p.partition, Counts(desired=p.num_rows, inserted=p.num_rows)) for p in seal.partitions
-        )
-        return _Differences(tuple(inserted), collected, results)
-    compared = _compared(main, layout, seal, rows, workspace, version)
-    partitions = tuple(part for chunk in compared for part in chunk.partitions)
-    return _Differences(partitions, collected, results, notes, sample_of(main, layout, compared, 0))
+    own = Ownership(table.id, refresh.id, 0)
+    recorded = recorded_chunks(WHOLE, found.written, found.partitions, own, base=version or 0)
+    counted = {part.partition: part for chunk in recorded for part in chunk.partitions}
+    unchanged = (
+        PartitionCounts(name, Counts(each.num_rows, each.num_rows))
+        for name, each in found.partitions.items()
+        if name not in counted
+    )
+    partitions = tuple(sorted((*counted.values(), *unchanged), key=lambda part: part.partition))
+    if held is None:
+        return _Differences(partitions, collected, results)
+    return _Differences(partitions, collected, results, notes, sample_of(main, layout, recorded, 0))
+
+
+class _Places:
+    """Where a preview writes, each time somewhere else."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace, self._given = workspace, Counter[str]()
+
+    def __call__(self, what: What) -> str:
+        self._given[what] += 1
+        place = self._workspace.at(what, 0)
+        return place if self._given[what] == 1 else f"{place}-{self._given[what]}"
 
 
 def _rejected(
     source: TableSource, main: Main, table: TableRecord, refresh: RefreshRecord, workspace: Workspace, base: Base | None
 ) -> Rejected:
     """Return the records that cannot be rows of main."""
-    definition, path = table.definition, workspace.errors(0)
+    definition, path = table.definition, workspace.at("errors", 0)
     if definition.errors is not None and definition.source_kind.is_log:
         errors = Main(main.spark, table.main.errors, table.uuid)
         version = None if base is None or errors.properties() is None else former_version(main, errors, base.version)
@@ -225,17 +250,3 @@ def _rejected(
         return rejected.keep_events(rejected.collect_events(events, errors, version, definition), definition, path)
     found = source.rejected(refresh.frontier)
     return Rejected() if found is None else rejected.collect(found, definition, path)
-
-
-def _compared(
-    main: Main, layout: Layout, seal: Seal, rows: DataFrame, workspace: Workspace, base: int
-) -> tuple[RecordedChunk, ...]:
-    table = layout.table
-    chunks = plan_chunks(
-        seal.partitions,
-        chunk_rows=table.chunk_rows,
-        is_partitioned=table.is_partitioned,
-        is_sliceable=table.hash_partitions is None,
-    )
-    with closing(Comparison(main, layout, seal, lambda: rows, workspace, 0, base, None)) as comparison:
-        return tuple(comparison.compare(chunk) for chunk in chunks)

@@ -328,8 +328,7 @@ class Recoverer:
         with durable(Write.STAGING_DELETE), logging_failed_deletions(table.name):
             workspace = Workspace(table.warehouse, table.uuid, own.refresh_id)
             storage.remove(self.context.spark, workspace)
-            storage.remove_digests(self.context.spark, workspace)
-            storage.remove_copies(self.context.spark, workspace)
+            storage.remove_kept(self.context.spark, workspace)
 
 
 def _who_may_work(table: TableRecord, state: RefreshState) -> str:

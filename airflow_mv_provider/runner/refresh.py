@@ -8,10 +8,13 @@ Main is the Delta table that users read. The right column names the durable writ
     REFRESHING  fence      add an empty commit to main's log; older epochs then fail.    create_main, fence
                            None is needed right after the last publish, which is one;
                            register a new main's name in Spark's catalog, if it has one  register_name, record_name
-                stage      read the source at the bound frontier, into a path per epoch  staging
-                seal       check keys, count and digest the rows, with the results of
-                           the definition's checks; row moves to MERGING                 seal
-    MERGING     compare    per chunk: write the corrections once, then record them       changes, progress
+                stage      read the source at the bound frontier, compare it with main,  staging
+                           and write the corrections once, at a path per epoch
+                seal       check keys; record the totals of the rows, the corrections,   seal
+                           their counts, and the results of the definition's checks;
+                           row moves to MERGING
+    MERGING     compare    only if another writer has changed main meanwhile: compare    changes, progress
+                           the sealed rows once more, by chunk
                 judge      check the guards against the exact counts, and what the
                            seal has of checks; main is unchanged
                 hold       if a person has to decide: leave the refresh without a process  hold, decide, keep
@@ -39,13 +42,10 @@ Invariants that hold between any two of these writes:
 If another writer has changed main since the compared version, the corrections are discarded, and a new round compares.
 
 The table describes the strategy `corrections`. Others read and write differently, in the same order of writes:
-    incremental  stage reads the source's changes since the last publish and writes them as corrections, together with
-                 the digests that main will have; compare records them. If main has changed, the refresh compares as
-                 above, because the seal is the same
-    (joined)     corrections of a small table: stage reads the source and main once, joins them by key, and writes the
-                 corrections, without digests; compare records them. Of main only its totals are kept for the next
-    replace      compare records that the sealed rows replace all of main; publish is an overwrite instead of a MERGE.
-                 Main's log shows what others wrote in the meantime, and the next round merges the remaining difference
+    incremental  stage reads the source's changes since the last publish and writes them as corrections. The totals of
+                 the last publish and of the corrections are the source's: the seal is the same
+    replace      the seal records that all rows of the source replace main's; publish is an overwrite instead of a
+                 MERGE. Main's log shows what others wrote meanwhile, and the next round merges what still differs
 
 A process that continues an existing refresh first takes a new epoch (hand_over), then fences main. A retried task, its
 duplicate and its zombie therefore never share an epoch. A process whose caller's refresh has ended without publishing

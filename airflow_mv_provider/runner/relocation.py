@@ -1,7 +1,7 @@
-"""Register a table at the new location of its warehouse, with the same identity, history and digests.
+"""Register a table at the new location of its warehouse, with the same identity and history.
 
     check  the new location holds a Delta table with this table's identity, and the old location does not
-    write  one compare-and-set: the location, and the path of the last publish's digests                  relocate
+    write  one compare-and-set: the location                  relocate
     name   main's name in Spark's catalog, if it has one: lead it to the new location                move_name
     end    abandon an unfinished refresh of a dead owner, by main's log at the new location
 
@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from airflow_mv_provider.core.location import check_apart, is_inside, main_location, moved_path, source_location
+from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.progress.digests import PublishedDigests
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
@@ -73,9 +72,8 @@ def _move(context: Context, table: TableRecord, new: TableRecord) -> None:
             raise in_progress(table, state)
         if state.is_dropping:
             raise RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
-        digests = _moved(state.published_digests, table.warehouse, new.warehouse)
         with durable(Write.RELOCATE):
-            if context.store.registry.relocate(state, new, digests):
+            if context.store.registry.relocate(state, new):
                 return
 
 
@@ -138,12 +136,3 @@ def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_o
 
 def _described(found: str | None) -> str:
     return "nothing" if found is None else f"a table with the identity {found}" if found else "something else"
-
-
-def _moved(digests: PublishedDigests | None, old: str, new: str) -> PublishedDigests | None:
-    """Return the digests with their new path. If no digests are there, the next refresh reads main instead."""
-    if digests is None or not all(is_inside(path, old) for path in digests.paths):
-        return None
-    below = tuple(layer.moved(old, new) for layer in digests.below)
-    path = None if digests.path is None else moved_path(digests.path, old, new)
-    return replace(digests, path=path, below=below)

@@ -38,7 +38,7 @@ class Settings:
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
     overwrites_small : corrections of a small main are published by an overwrite where that is possible
-    joins_small : a small main and its source are compared row by row at once, without digests
+    fingerprint_rows : rows of main from which fingerprints of them are kept; fewer are read and joined as fast
     """
 
     database_url: str
@@ -53,7 +53,7 @@ class Settings:
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
     overwrites_small: bool = True
-    joins_small: bool = True
+    fingerprint_rows: int = 200_000
     connections: Lookup = field(default=of_environment, compare=False)
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ def from_environment(
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
         overwrites_small=_flag(environ, "AMV_OVERWRITE_SMALL", default=True),
-        joins_small=_flag(environ, "AMV_JOIN_SMALL", default=True),
+        fingerprint_rows=_number(environ, "AMV_FINGERPRINT_ROWS", settings.fingerprint_rows),
     )
 
 
@@ -154,6 +154,13 @@ def _flag(environ: Mapping[str, str], name: str, *, default: bool = False) -> bo
         hint = f"Set it to {str(not default).lower()}, or leave it out."
         raise DefinitionError(name, f"{value!r} is neither true nor false.", hint=hint)
     return value in ("true", "1") if value else default
+
+
+def _number(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = environ.get(name, "").strip()
+    if value and not re.fullmatch(r"\d{1,15}", value):
+        raise DefinitionError(name, f"{value!r:.80} is not a number of rows.", hint="Set it to a whole number.")
+    return int(value) if value else default
 
 
 def _milliseconds(

@@ -1,4 +1,4 @@
-"""Delete the files that ended refreshes have left: workspaces, digests that are not main's, copies no longer needed.
+"""Delete the files that ended refreshes have left: workspaces, and what was kept and is no longer needed.
 
 Files of a refresh without a row in this database are deleted once they are a day old and main's log proves that no
 process can need them (`core.leftover`).
@@ -12,7 +12,6 @@ from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.steps.source_files import needed_copies
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.delta import Main
 
@@ -35,11 +34,8 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
 
 
 def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:
-    now_ms = context.store.now_ms()
-    kept = context.store.state(table.id).published_digests
-    layers = _needed_layers(context, table)
-    needed = needed_copies(context.spark, table.name, kept) if any(each.copies for each in unknown) else frozenset()
-    old = [each for each in unknown if not each.is_in_grace(now_ms) and not _is_in_use(each, layers, needed)]
+    now_ms, needed = context.store.now_ms(), _needed(context, table)
+    old = [each for each in unknown if not each.is_in_grace(now_ms) and not _is_in_use(each, needed)]
     if not old:
         return
     main = Main(context.spark, table.main, table.uuid)
@@ -54,33 +50,26 @@ def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Lefto
 
 
 def _remove(context: Context, table: TableRecord, leftover: Leftover) -> bool:
-    """Delete the files of an ended refresh except what is kept with main's digests; False if it has no other files."""
+    """Delete the files of an ended refresh except what is kept for the next one; False if it has no other files."""
     workspace = Workspace(table.warehouse, table.uuid, leftover.refresh_id)
     # Read after the refresh has ended: from then on what it made can cease to be needed, but never become needed.
-    kept = context.store.state(table.id).published_digests
-    is_garbage = leftover.has_digests and leftover.refresh_id not in _needed_layers(context, table)
-    needed = needed_copies(context.spark, table.name, kept) if leftover.copies else frozenset()
-    copies = () if needed is None else tuple(name for name in leftover.copies if name not in needed)
+    is_garbage = leftover.has_kept and leftover.refresh_id not in _needed(context, table)
     if leftover.has_workspace:
         storage.remove(context.spark, workspace)
     if is_garbage:
-        storage.remove_digests(context.spark, workspace)
-    for name in copies:
-        storage.remove_copy(context.spark, workspace, name)
-    return leftover.has_workspace or is_garbage or bool(copies)
+        storage.remove_kept(context.spark, workspace)
+    return leftover.has_workspace or is_garbage
 
 
-def _is_in_use(leftover: Leftover, layers: frozenset[str], needed: frozenset[str] | None) -> bool:
-    """True if a refresh has left nothing but what is kept with main's digests."""
-    has_other_digests = leftover.has_digests and leftover.refresh_id not in layers
-    has_other_copies = needed is not None and not needed.issuperset(leftover.copies)
-    return not leftover.has_workspace and not has_other_digests and not has_other_copies
+def _is_in_use(leftover: Leftover, needed: frozenset[str]) -> bool:
+    """True if a refresh has left nothing but what is kept for the next one."""
+    return not leftover.has_workspace and (not leftover.has_kept or leftover.refresh_id in needed)
 
 
-def _needed_layers(context: Context, table: TableRecord) -> frozenset[str]:
-    """Return the refreshes of which main's digests consist, or those that a refresh under way has sealed."""
+def _needed(context: Context, table: TableRecord) -> frozenset[str]:
+    """Return the refreshes that have kept what is known of main's rows, or what a refresh under way has sealed."""
     state = context.store.state(table.id)
     running = context.store.refresh(state.refresh_id) if state.refresh_id else None
-    sealed = running.seal.below if running and running.seal else ()
-    published = state.published_digests.layers if state.published_digests else ()
-    return frozenset(layer.refresh_id for layer in (*published, *sealed))
+    sealed = running.seal.kept if running and running.seal else ()
+    published = state.published_totals.kept if state.published_totals else ()
+    return frozenset(each.refresh_id for each in (*published, *sealed))

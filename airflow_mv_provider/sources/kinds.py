@@ -33,7 +33,7 @@ class SourceKind:
     keeps_versions    : also after the source has changed, and as cheaply as from a copy; so nothing is copied
     has_feed          : the reader can return the rows that were lost and gained between two frontiers
     is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
-    identifies_files  : the reader knows which file each row lies in, so that rows can be kept by file
+    identifies_files  : the reader knows which file each row lies in, so that `amv why` can name it
     has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
     lists_upserts     : the reader can return the rows that came or changed between two frontiers, and count all rows,
                         but not list the deleted ones

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame, Observation
 
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.progress.totals import Totals
 from airflow_mv_provider.exceptions import SealBrokenError
 from airflow_mv_provider.spark import delta, storage
-from airflow_mv_provider.spark.compare import hashing
+from airflow_mv_provider.spark.compare import hashing, totals
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
 
@@ -31,21 +32,21 @@ def publish(
     """
     table, names = layout.table, columns(layout.names)
     if seal.rows is not None:
-        _check_copy(rows, layout, seal.rows, (seal.num_rows, seal.digest, seal.mixed))
+        _check_copy(rows, layout, seal.rows, seal.totals)
     seen = Observation()
     with translated(table.name):
-        written = hashing.aligned(rows, layout).observe(seen, *hashing.measure()).select(*names)
+        written = hashing.aligned(rows, layout).observe(seen, *totals.measure()).select(*names)
         if table.partition_by:
             written = written.hint("rebalance", *columns(table.partition_by))
         if is_small:
             written = written.coalesce(1)
         main.overwrite(written, note, new_partitions=table.partition_by if layout.changes_main else None)
-    return hashing.measured(seen) == (seal.num_rows, seal.digest, seal.mixed)
+    return totals.observed(seen)[0] == seal.totals
 
 
-def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: tuple[int, int, int]) -> None:
+def _check_copy(rows: DataFrame, layout: Layout, path: str, sealed: Totals) -> None:
     copy = storage.read(rows.sparkSession, layout.table.name, path, [*layout.columns, hashing.HASHED])
     with translated(layout.table.name):
-        found = copy.agg(*hashing.measure()).collect()[0]
-    if tuple(found) != sealed:
+        found = Totals(*copy.agg(*totals.measure()).collect()[0])
+    if found != sealed:
         raise SealBrokenError(layout.table.name, f"the copy at {path} does not match the seal.")

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress.chunk import Slice
-from airflow_mv_provider.core.progress.partition import (
-    WHOLE_TABLE,
-    hash_partition_index,
-    hash_partition_name,
-    partition_name,
-    partition_values,
-)
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE, partition_name, partition_values
 from airflow_mv_provider.core.scope.scope import Scope, check_order
 from airflow_mv_provider.spark import typed_values
 from airflow_mv_provider.spark.layout import Layout, sql_type
 
+T = TypeVar("T")
+_PLACE = "_mv_place"
 MAX_NAMED = 200  # the most partitions that one condition names to skip the files of all others
 
 
@@ -106,38 +103,31 @@ def _bound(rows: DataFrame, table: RefreshableTable, value: str | None) -> Colum
     return F.lit(value).cast(kind)
 
 
-def names(table: RefreshableTable, bucket: Column, num_buckets: int) -> list[Column]:
-    """Return the columns that name a row's partition; `name` combines their values.
-
-    bucket : the bucket of the row's key; used for hash partitions only
-    """
-    if table.hash_partitions is not None:
-        return [_run_of(bucket, table.hash_partitions, num_buckets).cast("string").alias("_mv_p0")]
+def names(table: RefreshableTable) -> list[Column]:
+    """Return the columns that name a row's partition; `name` combines their values."""
     return [F.col(quoted(p)).cast("string").alias(f"_mv_p{n}") for n, p in enumerate(table.partition_by)]
 
 
-def name(table: RefreshableTable, values: Sequence[str | None]) -> str:
+def name(values: Sequence[str | None]) -> str:
     """Return the name of the partition with these values of the columns that `names` returns."""
-    if table.hash_partitions is not None:
-        return hash_partition_name(int(values[0] or 0))
     return partition_name(values) if values else WHOLE_TABLE
 
 
-def is_in(rows: DataFrame, table: RefreshableTable, members: Sequence[str], bucket: Column, num_buckets: int) -> Column:
-    """Return the condition that a row lies in one of `members`, natural partitions or hash partitions."""
-    if table.hash_partitions is None:
-        return is_member(rows, table, members)
-    return _run_of(bucket, table.hash_partitions, num_buckets).isin([hash_partition_index(m) for m in members])
+def of_scope(spark: SparkSession, layout: Layout, found: Mapping[str, T]) -> dict[str, T]:
+    """Return what there is of the partitions that a refresh compares.
 
-
-def is_in_slice(bucket: Column, part: Slice, num_buckets: int) -> Column:
-    """Return the condition that a row lies in one slice of its partition."""
-    return _run_of(bucket, part.count, num_buckets) == part.index
-
-
-def _run_of(bucket: Column, num_runs: int, num_buckets: int) -> Column:
-    """Return which of `num_runs` equal runs of buckets a bucket lies in."""
-    return F.floor(bucket.cast("bigint") * F.lit(num_runs) / F.lit(num_buckets)).cast("int")
+    found : by the names of partitions
+    cost  : one job without files
+    """
+    table, names = layout.table, sorted(found)
+    text = json.dumps([partition_values(name) for name in names])
+    rows = spark.range(1, numPartitions=1).select(F.posexplode(F.from_json(F.lit(text), "array<array<string>>")))
+    values = (
+        F.col("col")[place].cast(sql_type(layout.column(column))).alias(column)
+        for place, column in enumerate(table.partition_by)
+    )
+    with_place = rows.select(F.col("pos").alias(_PLACE), *values)
+    return {names[row[_PLACE]]: found[names[row[_PLACE]]] for row in in_scope(with_place, layout).collect()}
 
 
 def is_member(rows: DataFrame, table: RefreshableTable, members: Sequence[str]) -> Column:

@@ -22,9 +22,7 @@ from airflow_mv_provider.core.leftover import Leftover
 from airflow_mv_provider.core.location import (
     MainPlace,
     Workspace,
-    copy_in,
-    files_of,
-    is_digest,
+    is_kept,
     refresh_id_of,
     table_workspaces,
 )
@@ -43,6 +41,11 @@ def write(rows: DataFrame, path: str) -> None:
     writer = rows.write.mode("error")  # Spark Connect accepts only this name of the mode
     # Files are moved once, by their tasks, not twice: what a lost task may leave here is found when they are read back.
     writer.option("mapreduce.fileoutputcommitter.algorithm.version", "2").parquet(path)
+
+
+def append(rows: DataFrame, path: str) -> None:
+    """Write more rows to a directory that this attempt has written; columns that they lack read back as NULL."""
+    rows.write.mode("append").option("mapreduce.fileoutputcommitter.algorithm.version", "2").parquet(path)
 
 
 def read(spark: SparkSession, where: str, path: str, columns: Sequence[Column]) -> DataFrame:
@@ -84,31 +87,13 @@ def remove(spark: SparkSession, workspace: Workspace) -> None:
     _remove(spark, workspace.root)
 
 
-def remove_digests(spark: SparkSession, workspace: Workspace) -> None:
-    """Remove the digests that a refresh wrote; does nothing if they are missing."""
-    _remove(spark, workspace.digests_root)
-
-
-def remove_digests_at(spark: SparkSession, workspace: Workspace, path: str) -> None:
-    """Remove digests that a refresh wrote at one path, with its files' sums; does nothing if another one wrote them."""
-    if path.startswith(f"{workspace.digests_root}/"):
-        for each in (path, files_of(path)):
-            _remove(spark, each)
-
-
-def remove_copies(spark: SparkSession, workspace: Workspace) -> None:
-    """Remove all copies of rows that a refresh made; does nothing if there are none."""
-    _remove(spark, workspace.copies_root)
-
-
-def remove_copy(spark: SparkSession, workspace: Workspace, name: str) -> None:
-    """Remove one copy of rows, of this refresh or an earlier one, if it is there."""
-    if has_files(spark, workspace.copy_of(name)):
-        _remove(spark, workspace.copy_of(name))
+def remove_kept(spark: SparkSession, workspace: Workspace) -> None:
+    """Remove what a refresh has kept for the next one; does nothing if it is missing."""
+    _remove(spark, workspace.kept_root)
 
 
 def remove_table_workspaces(spark: SparkSession, warehouse: str, table_uuid: str) -> None:
-    """Remove the workspaces and digests of all refreshes of one table, which is being dropped."""
+    """Remove the workspaces of all refreshes, and what they have kept, of one table, which is being dropped."""
     anything_of_it = Workspace(warehouse, table_uuid, "0" * 32)  # rejects an invalid table UUID
     _remove(spark, table_workspaces(anything_of_it.warehouse, anything_of_it.table_uuid))
 
@@ -175,14 +160,12 @@ def leftovers(spark: SparkSession, warehouse: str, table_uuid: str) -> list[Left
     found: dict[str, Leftover] = {}
     for path, written_ms in _files_with_times(spark, table_workspaces(warehouse, table_uuid)):
         if refresh_id := refresh_id_of(path, warehouse, table_uuid):
-            before = found.get(refresh_id, Leftover(refresh_id, False, False, 0))
-            copy, is_of_digests = copy_in(path, warehouse, table_uuid), is_digest(path, warehouse, table_uuid)
+            before, is_of_kept = found.get(refresh_id, Leftover(refresh_id, False, False, 0)), is_kept(path, table_uuid)
             found[refresh_id] = Leftover(
                 refresh_id,
-                before.has_workspace or (copy is None and not is_of_digests),
-                before.has_digests or is_of_digests,
+                before.has_workspace or not is_of_kept,
+                before.has_kept or is_of_kept,
                 max(written_ms, before.newest_ms),
-                tuple(sorted({*before.copies, *([copy] if copy else [])})),
             )
     return [found[refresh_id] for refresh_id in sorted(found)]
 

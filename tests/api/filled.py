@@ -21,8 +21,8 @@ from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import REST, Chunk
-from airflow_mv_provider.core.progress.digests import digests_to_keep
 from airflow_mv_provider.core.progress.partition import partition_name, partition_values
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.scope.scope import Scope
@@ -109,7 +109,7 @@ class Keeper:
         chunks = (*(Chunk(i, (name,)) for i, name in enumerate(self.partitions)), Chunk(REST, ()))
         way = self.store.report(own.refresh_id).strategy
         size = self.rows_each * len(parts) * (9 if way != "incremental" else 1)
-        staged = Seal("/wh/_mv/staging", "/wh/_mv/digests", 1024, size, parts, strategy=way)
+        staged = Seal("/wh/_mv/staging", size, parts, strategy=way)
         self.store.merging.seal(own, staged, chunks, {"REFRESHING": seconds})
 
     def compare(self, own: Ownership, number: int) -> Counts:
@@ -134,7 +134,8 @@ class Keeper:
             main_version=(state.published_version or 0) + 2,
             commit="r:1",
             counts=total,
-            digests=digests_to_keep(seal, own.refresh_id),
+            totals=Published(own.refresh_id, seal.totals, "columns"),
+            partitions={part.partition: part.totals for part in seal.partitions},
             bytes_main=total.changes * 96 + 20_000,
             main_bytes=total.desired * 61,
             seconds={"MERGING": seconds["MERGING"]},

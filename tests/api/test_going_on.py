@@ -167,7 +167,7 @@ def test_an_owner_whose_task_was_killed_is_named_at_once_and_not_after_its_lease
 
     assert "No process works on it any more. publish_orders, try 2 was killed, or failed. The next refresh" in shown
     assert "Works on it no process now, run" in shown
-    assert "reading the source" not in shown
+    assert "reading and comparing the source" not in shown
     assert button(user.get(URL).text)[0] == "Go on from publish_orders, try 2"
     assert "It reads the source" not in page
     assert "It was killed, or failed: the work of this time was lost." in page

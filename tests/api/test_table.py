@@ -84,7 +84,7 @@ def test_what_is_compared_is_being_published(user, store, table):
         store.merging.record_chunk(own, chunk)
 
     shown = text_of(user.get(f"{URL}/now").text)
-    assert "all partitions are compared; publishing" in shown
+    assert "all is compared; publishing" in shown
     assert not re.search(r"\d of \d", shown)
     assert "publishing" in text_of(user.get(f"{PAGE}/").text)
     publish(store, own)
@@ -207,7 +207,7 @@ def test_between_two_tasks_nobody_is_named_as_working(user, store, table):
     assert "Works on it no process now, run manual__2026-11-24T01:00:00+00:00" in shown
     assert link == "../../dags/hourly/runs/manual__2026-11-24T01%3A00%3A00%2B00%3A00"
     assert "waiting for the next task" in shown
-    assert "reading the source" not in shown
+    assert "reading and comparing the source" not in shown
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,6 @@ def _changed(**changes: Any) -> dict[str, Any]:
         *(_changed(guards={"max_deleted_fraction": "0.3"}), _changed(publish="progressive")),
         _changed(publish="progressive", partition_by=["p"]),
         _changed(publish="progressive", partition_by=[]),
-        *(_changed(hash_partitions=4), _changed(hash_partitions=4, partition_by=["p"]), _changed(hash_partitions=1)),
         *(_changed(on_conflict="overwrite"), _changed(on_conflict="overwrite", order_by=["n"])),
         *(_changed(on_conflict="ignore"), _changed(order_by=["n"]), _changed(on_conflict="overwrite", order_by=[])),
         *(_changed(schema_policy="evolve"), _changed(schema_policy="merge"), _changed(on_lost_column="fail")),

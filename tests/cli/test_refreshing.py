@@ -133,7 +133,7 @@ def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
 
 
 def test_ctrl_c_frees_the_table_and_the_next_refresh_goes_on(amv, orders, interrupt_at):
-    interrupt_at("progress.after")
+    interrupt_at("seal.after")
 
     stopped = amv("refresh", "orders", "--json")
     left = amv("status", "orders", "--json").document
@@ -142,7 +142,7 @@ def test_ctrl_c_frees_the_table_and_the_next_refresh_goes_on(amv, orders, interr
     assert stopped.code == 75
     assert stopped.document["error"]["code"] == "MV-INTERRUPTED"
     assert "Run it again" in stopped.document["error"]["hint"]
-    assert (left["phase"], left["is_lease_live"], left["partitions_completed"]) == ("MERGING", False, 1)
+    assert (left["phase"], left["is_lease_live"], left["partitions_completed"]) == ("MERGING", False, 4)
     assert finished.document["recovered"] == [stopped.document["refresh_id"]]
     assert is_equal_to_source(amv)
 

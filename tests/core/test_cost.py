@@ -59,23 +59,6 @@ def test_as_many_rows_are_expected_to_change_as_usual():
     assert cost.expected_changes(0, None, [a_past(num_rows=0)]) == 0
 
 
-@given(num_rows=st.integers(1_000, 10**8), fraction=st.floats(0.0, 0.2))
-def test_scattered_changes_are_told_from_the_buckets_that_differ(num_rows, fraction):
-    buckets = num_rows // 12
-    differing = round((1 - (1 - fraction) ** (num_rows / buckets)) * buckets)
-
-    found = cost.scattered(differing, buckets, num_rows)
-
-    assert found == pytest.approx(fraction * num_rows, abs=0.01 * num_rows)
-
-
-def test_where_every_bucket_differs_every_row_may():
-    assert cost.scattered(64, 64, 1_000) == 1_000
-    assert cost.scattered(0, 64, 1_000) == 0
-    assert cost.scattered(0, 0, 0) == 0
-    assert cost.scattered(32, 64, 10) == 5
-
-
 @pytest.mark.parametrize(
     ("num_rows", "num_changes", "expected"),
     [

@@ -11,9 +11,8 @@ from airflow_mv_provider.core.location import (
     Workspace,
     absolute_root,
     check_apart,
-    copy_in,
-    is_digest,
     is_inside,
+    is_kept,
     main_location,
     refresh_id_of,
     source_location,
@@ -242,8 +241,8 @@ def test_workspace_is_computed_and_carries_the_marker():
     workspace = Workspace("/wh/", UUID, REFRESH)
 
     assert workspace.root == f"/wh/_mv/{UUID}/{REFRESH}"
-    assert workspace.staging(3) == f"{workspace.root}/staging-3"
-    assert workspace.changes(3, 1, -1) == f"{workspace.root}/changes-3-1--1"
+    assert workspace.at("staging", 3) == f"{workspace.root}/staging-3"
+    assert workspace.without_deletes(3, 1, -1) == f"{workspace.root}/kept-3-1--1"
     assert table_workspaces("/wh", UUID) == f"/wh/_mv/{UUID}"
 
 
@@ -273,9 +272,8 @@ def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh
     [
         (f"/wh/_mv/{UUID}/{REFRESH}/staging-1/part-0.parquet", REFRESH),
         (f"file:/wh/_mv/{UUID}/{REFRESH}", REFRESH),
-        (f"/wh/_mv/{UUID}/digests/{REFRESH}/3/part-0.parquet", REFRESH),
-        (f"/wh/_mv/{UUID}/copies/{REFRESH}/3-all/part-0.parquet", REFRESH),
-        (f"/wh/_mv/{UUID}/digests/other/3", None),
+        (f"/wh/_mv/{UUID}/kept/{REFRESH}/3-files/part-0.parquet", REFRESH),
+        (f"/wh/_mv/{UUID}/kept/other/3-files", None),
         (f"/wh/_mv/{UUID}/other/x", None),
         (f"/wh/_mv/{UUID}", None),
         (f"/wh/_mv/{UUID.replace('6', '7')}/{REFRESH}/x", None),
@@ -286,41 +284,19 @@ def test_file_is_known_by_the_refresh_it_belongs_to(path, expected):
     assert refresh_id_of(path, "/wh", UUID) == expected
 
 
-def test_digests_lie_apart_from_the_workspace_that_is_removed_after_the_publish():
+def test_what_is_kept_lies_apart_from_the_workspace_that_is_removed_after_the_publish():
     workspace = Workspace("/wh", UUID, REFRESH)
 
-    assert workspace.digests(3) == f"/wh/_mv/{UUID}/digests/{REFRESH}/3"
-    assert is_inside(workspace.digests(3), workspace.digests_root)
-    assert not is_inside(workspace.digests(3), workspace.root)
-    assert is_digest(workspace.digests(3), "/wh", UUID)
-    assert not is_digest(workspace.staging(3), "/wh", UUID)
+    place = workspace.kept("3-fingerprints-2")
+
+    assert place == f"/wh/_mv/{UUID}/kept/{REFRESH}/3-fingerprints-2"
+    assert is_inside(place, workspace.kept_root)
+    assert not is_inside(place, workspace.root)
+    assert is_kept(place, UUID)
+    assert not is_kept(workspace.at("staging", 3), UUID)
 
 
-def test_copy_of_rows_is_addressed_by_a_name_that_survives_a_relocation():
-    workspace = Workspace("/wh", UUID, REFRESH)
-    name = workspace.copy_name(3, "new")
-
-    assert workspace.copy_of(name) == f"/wh/_mv/{UUID}/copies/{REFRESH}/3-new"
-    assert is_inside(workspace.copy_of(name), workspace.copies_root)
-    assert copy_in(f"file:{workspace.copy_of(name)}/part-0.parquet", "/wh", UUID) == name
-    assert copy_in(workspace.digests(3), "/wh", UUID) is None
-    assert copy_in(workspace.staging(3), "/wh", UUID) is None
-
-
-@pytest.mark.parametrize(
-    "name", ["", "../x", f"{REFRESH}/../x", f"{REFRESH}/3", f"{REFRESH}/3-new/x", f"{REFRESH}/3-new\n"]
-)
-def test_anything_else_is_no_copy_and_cannot_be_deleted(name):
-    with pytest.raises(UnsafeLocationError, match="not a copy of rows"):
-        Workspace("/wh", UUID, REFRESH).copy_of(name)
-
-
-@pytest.mark.parametrize(
-    ("path", "root", "expected"),
-    [
-        *(("/wh", "/wh", True), ("/wh/a", "/wh", True), ("/wh/a", "/wh/", True), ("/whx", "/wh", False)),
-        *(("/", "/", True), ("/a", "/", True), ("/w", "/wh", False)),
-    ],
-)
-def test_is_inside(path, root, expected):
-    assert is_inside(path, root) is expected
+@pytest.mark.parametrize("name", ["", "../x", "3", "3-files/x", "3-files\n", "x-files", "3-copies"])
+def test_anything_else_is_not_kept_and_cannot_be_deleted(name):
+    with pytest.raises(UnsafeLocationError, match="names no files of a refresh"):
+        Workspace("/wh", UUID, REFRESH).kept(name)

@@ -17,12 +17,12 @@ from airflow_mv_provider.core.plan import (
     may_have_published,
     remaining,
 )
-from airflow_mv_provider.core.progress.chunk import REST, Chunk, Slice, part_number
+from airflow_mv_provider.core.progress.chunk import REST, Chunk, part_number
 
 WHOLE = Chunk(0, ("[1]",))
-CUT = (Chunk(1, ("[2]",), Slice(0, 2)), Chunk(2, ("[2]",), Slice(1, 2)))
+NEXT = Chunk(1, ("[2]",))
 LAST = Chunk(REST, ())
-CHUNKS = (WHOLE, *CUT, LAST)
+CHUNKS = (WHOLE, NEXT, LAST)
 
 
 @pytest.mark.parametrize(
@@ -32,24 +32,16 @@ CHUNKS = (WHOLE, *CUT, LAST)
             (),
             (),
             (
-                *(Compare(WHOLE), PublishPart((WHOLE,))),
-                *(Compare(CUT[0]), Compare(CUT[1]), PublishPart(CUT)),
-                *(Compare(LAST), PublishPart((LAST,)), Publish()),
+                *(Compare(WHOLE), PublishPart(WHOLE), Compare(NEXT), PublishPart(NEXT)),
+                *(Compare(LAST), PublishPart(LAST), Publish()),
             ),
         ),
-        (
-            {0},
-            (),
-            (
-                *(PublishPart((WHOLE,)), *map(Compare, CUT), PublishPart(CUT)),
-                *(Compare(LAST), PublishPart((LAST,)), Publish()),
-            ),
-        ),
-        ({0, 1}, {0}, (Compare(CUT[1]), PublishPart(CUT), Compare(LAST), PublishPart((LAST,)), Publish())),
-        ({0, 1, 2}, {0, 1}, (PublishPart(CUT), Compare(LAST), PublishPart((LAST,)), Publish())),
-        ({0, 1, 2, REST}, {0, 1, 2, REST}, (Publish(),)),
+        ({0}, (), (PublishPart(WHOLE), Compare(NEXT), PublishPart(NEXT), Compare(LAST), PublishPart(LAST), Publish())),
+        ({0, 1}, {0}, (PublishPart(NEXT), Compare(LAST), PublishPart(LAST), Publish())),
+        ({0, 1, REST}, {0, 1}, (PublishPart(LAST), Publish())),
+        ({0, 1, REST}, {0, 1, REST}, (Publish(),)),
     ],
-)  # fmt: skip
+)
 def test_progressive(recorded, committed, expected):
     steps = remaining(
         Phase.MERGING,
@@ -66,7 +58,7 @@ def test_progressive(recorded, committed, expected):
 def test_a_new_owner_fences_before_it_commits():
     steps = remaining(Phase.MERGING, is_fenced=False, chunks=CHUNKS, recorded={0}, is_progressive=True)
 
-    assert steps[:2] == (Fence(), PublishPart((WHOLE,)))
+    assert steps[:2] == (Fence(), PublishPart(WHOLE))
 
 
 @pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
@@ -80,12 +72,12 @@ def test_refresh_that_others_have_followed_is_concluded_whatever_is_left_of_it(p
 
 
 def test_parts_have_numbers_that_differ_from_a_commit_of_everything():
-    assert [part_number([REST]), part_number([0]), part_number([1, 2])] == [1, 2, 3]
+    assert [part_number(REST), part_number(0), part_number(1)] == [1, 2, 3]
 
 
 def test_comparison_or_commit_of_a_part_changes_the_records_of_its_own_chunks():
     assert chunks_of(Compare(CHUNKS[0])) == {CHUNKS[0].number}
-    assert chunks_of(PublishPart(CHUNKS)) == {chunk.number for chunk in CHUNKS}
+    assert chunks_of(PublishPart(CHUNKS[1])) == {CHUNKS[1].number}
 
 
 @pytest.mark.parametrize("step", [Fence(), Conclude(), Stage(), Publish(), Clean()])
@@ -99,12 +91,12 @@ def test_any_other_step_may_change_all_records(step):
         (Phase.NORMAL, (), 0, False, False),
         (Phase.REFRESHING, (), 0, False, False),
         (Phase.MERGING, (), 0, False, False),
-        (Phase.MERGING, (0, 1, 2), 0, False, False),
-        (Phase.MERGING, (0, 1, 2, REST), 0, False, True),
+        (Phase.MERGING, (0, 1), 0, False, False),
+        (Phase.MERGING, (0, 1, REST), 0, False, True),
         (Phase.MERGING, (), 1, False, True),
         (Phase.MERGING, (), 0, True, False),
         (Phase.MERGING, (1,), 0, True, True),
-        (Phase.CLEANUP, (0, 1, 2, REST), 0, False, True),
+        (Phase.CLEANUP, (0, 1, REST), 0, False, True),
     ],
 )
 def test_main_may_have_a_commit_only_once_enough_is_compared(phase, recorded, merge_round, is_progressive, expected):

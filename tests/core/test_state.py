@@ -36,7 +36,7 @@ STATE = RefreshState(
     published_version=None,
     published_commit=None,
     published_hash=None,
-    published_digests=None,
+    published_totals=None,
     covered=(),
     is_main_trusted=False,
 )

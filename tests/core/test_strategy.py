@@ -28,7 +28,7 @@ USUAL = Situation(
     scope=EVERYTHING,
     num_rows=6_000_000,
     must_compare=None,
-    has_digests=True,
+    is_known=True,
     changes=SourceChanges(60_000, None),
 )
 
@@ -57,7 +57,7 @@ def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
         ({"must_compare": "the definition changed"}, {}, "the definition changed"),
         ({"changes": None}, {}, "does not list its changes"),
         ({"changes": SourceChanges(None, "no feed")}, {}, "no feed"),
-        ({"has_digests": False}, {}, "no digests of the table are stored"),
+        ({"is_known": False}, {}, "the totals of the table's rows are not known"),
         ({"has_failed": True}, {}, "failed"),
         ({"scope": asked_scope(["a"], None, None)}, {"partition_by": ["p"]}, "only some partitions"),
         ({}, {"partition_by": ["p"], "publish": "progressive"}, "part by part"),
@@ -129,7 +129,7 @@ def test_strict_table_takes_no_other_way():
 
 @pytest.mark.parametrize("wanted", ["auto", "incremental"])
 def test_first_refresh_has_nothing_to_compare_with(wanted):
-    first = replace(USUAL, num_rows=None, must_compare="first refresh", changes=None, has_digests=False)
+    first = replace(USUAL, num_rows=None, must_compare="first refresh", changes=None, is_known=False)
 
     assert chosen(first, wanted, strict=True).strategy == "replace"
     assert chosen(first, wanted, adopt=True).strategy == "corrections"

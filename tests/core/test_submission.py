@@ -21,7 +21,7 @@ FREE = RefreshState(
     is_lease_live=False,
     is_cancel_requested=False,
     published_upper=0,
-    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_digests")),
+    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_totals")),
     covered=(),
     is_main_trusted=True,
 )

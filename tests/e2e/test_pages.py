@@ -351,7 +351,7 @@ def test_a_task_that_waits_for_spark_and_a_killed_one_are_what_the_page_says_the
         with stopped(task("stage")["pid"]):
             page.get_by_text("waiting for stage, try 1, which is running in Airflow").wait_for()
             assert works_on_it.inner_text() == f"no process now, run {run_id}"
-            assert page.get_by_text("reading the source").count() == 0
+            assert page.get_by_text("reading and comparing the source").count() == 0
 
         wait_until(is_half_way, "two partitions are compared")
         with no_further_task(stack):

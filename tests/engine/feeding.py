@@ -51,8 +51,8 @@ def followed(table: Any) -> None:
     assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED)
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted, report.rows_unchanged) == (1, 2, 1, 57)
     assert table.rows("orders") == table.rows("raw/orders")
-    kept = table.digests()
+    kept = table.published()
     again = table.refresh(force=True)
     assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
-    assert table.digests() == kept
+    assert table.published() == kept
     assert table.workspaces() == []

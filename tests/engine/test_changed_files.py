@@ -43,10 +43,10 @@ def holds(lake: Any, report: Any) -> None:
     """Main has the source's rows by an incremental refresh, and one that compares everything finds nothing to do."""
     assert (report.strategy, report.outcome) == ("incremental", Outcome.PUBLISHED), report.reason
     assert Counter(lake.rows("orders")) == Counter(lake.rows("raw/orders"))
-    kept = lake.digests()
+    kept = lake.published()
     again = lake.refresh(force=True, strategy="corrections")
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
-    assert (lake.digests(), lake.workspaces()) == (kept, [])
+    assert (lake.published(), lake.workspaces()) == (kept, [])
 
 
 @pytest.fixture
@@ -403,7 +403,7 @@ def test_any_history_leaves_what_comparing_would(
 
         assert report.outcome is Outcome.NOTHING_TO_DO or report.strategy == "incremental", report.reason
         assert Counter(lake.rows("orders")) == Counter(lake.rows("raw/orders"))
-    kept = lake.digests()
+    kept = lake.published()
     full = lake.refresh(force=True, strategy="corrections")
     assert full.rows_inserted + full.rows_updated + full.rows_deleted == 0
-    assert lake.digests() == kept
+    assert lake.published() == kept

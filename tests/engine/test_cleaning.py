@@ -132,7 +132,7 @@ def test_files_that_cannot_be_removed_are_left_to_the_sweep(table, at_point, cap
 @pytest.mark.in_test_all
 @pytest.mark.in_process
 def test_abandoned_refresh_whose_files_stay_is_abandoned_all_the_same(table, crash_at, at_point):
-    crash_at("progress.after")
+    crash_at("seal.after")
     with pytest.raises(Crash):
         table.refresh()
     table.clock.pass_ms(table.settings.lease_ms + 1)

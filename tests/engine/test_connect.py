@@ -201,7 +201,7 @@ def test_files_and_a_query_and_bad_input(client):
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["progress.after", "publish.before", "publish.after"])
+@pytest.mark.parametrize("point", ["seal.after", "publish.before", "publish.after"])
 def test_killed_client_is_fenced_and_its_refresh_brought_to_its_end(client, point):
     client.amv("refresh", "orders")
     client.write(LATER)

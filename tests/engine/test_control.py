@@ -40,7 +40,7 @@ def table(prepared):
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["staging.before", "staging.after", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["staging.before", "staging.after", "seal.after", "publish.before"])
 def test_cancel_is_answered_within_a_chunk(table, at_point, point):
     before = table.rows("orders")
     registered = table.store.table("orders")
@@ -104,7 +104,7 @@ def test_cancel_of_nothing_says_so(table):
 def test_status_shows_progress_per_partition(table, at_point):
     registered = table.store.table("orders")
     seen = []
-    at_point("progress.after", lambda: seen.append(table.store.status(registered)))
+    at_point("seal.after", lambda: seen.append(table.store.status(registered)))
 
     table.refresh()
 
@@ -249,7 +249,7 @@ def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_abandoned", [False, True])
-@pytest.mark.parametrize("point", ["staging.before", "progress.after", "publish.after"])
+@pytest.mark.parametrize("point", ["staging.before", "seal.after", "publish.after"])
 def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, point, is_abandoned):
     """It is alive, and its lease too: what it still writes the fence stops, and the sweep removes."""
     ended = []

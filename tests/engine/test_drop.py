@@ -110,7 +110,7 @@ def test_live_owner_is_not_dropped_under(table, at_point, point):
 def test_unfinished_refresh_of_a_dead_owner_is_given_up_first(table, crash_at):
     uuid, before = table.store.table("orders").uuid, table.rows("orders")
     table.write("SELECT id, 'b' AS v FROM range(10)")
-    crash_at("progress.after")
+    crash_at("seal.after")
     with pytest.raises(Crash):
         table.refresh()
     table.clock.pass_ms(table.settings.lease_ms + 1)

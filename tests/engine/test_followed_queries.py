@@ -64,10 +64,10 @@ def test_filter_follows_the_changes_of_its_input(lake):
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (2, 1, 2)
     is_the_query(lake, FILTER)
     assert lake.spark.catalog.listTables() == []  # no view is left
-    kept = lake.digests()
+    kept = lake.published()
     again = lake.refresh(force=True)
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
-    assert lake.digests() == kept
+    assert lake.published() == kept
 
 
 @pytest.mark.in_test_all

@@ -125,9 +125,8 @@ def test_the_database_is_restored_from_before_the_decision(table, tmp_path, firs
         {"errors": {}},
         {"on_conflict": "ignore"},
         {"partition_by": ["p"], "chunk_rows": 2},
-        {"hash_partitions": 4},
     ],
-    ids=["errors", "ignore", "chunks", "hash"],
+    ids=["errors", "ignore", "chunks"],
 )
 def test_every_kind_of_table_is_held_and_approved(lake, changes):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")

@@ -92,9 +92,9 @@ def test_a_row_may_move_to_another_partition(lake):
 
     assert report.strategy == "incremental"
     assert lake.rows("orders") == lake.rows("raw/orders")
-    kept = lake.digests()
+    kept = lake.published()
     lake.refresh(force=True)
-    assert lake.digests() == kept
+    assert lake.published() == kept
 
 
 @pytest.mark.in_test_all
@@ -204,7 +204,7 @@ def test_row_with_a_key_in_two_partitions_is_found(lake):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["staging.after", "seal.before", "seal.after", "progress.after", "publish.after",
+@pytest.mark.parametrize("point", ["staging.after", "seal.before", "seal.after", "publish.after",
                                    "published.after"])  # fmt: skip
 @pytest.mark.victim("refresh crashed")
 def test_incremental_refresh_killed_anywhere_comes_out_right(table, crash_at, point):
@@ -223,7 +223,7 @@ def test_incremental_refresh_killed_anywhere_comes_out_right(table, crash_at, po
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["seal.after", "publish.before"])
 def test_foreign_write_beside_an_incremental_refresh_is_corrected(table, at_point, point):
     change(table)
     at_point(point, lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))

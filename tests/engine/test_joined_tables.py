@@ -1,4 +1,4 @@
-"""A small table is compared with its source by one join, without digests: the same rows, counts and errors."""
+"""A small table is compared by a join of all rows: the same rows, counts and errors as with fingerprints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.progress import joined
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
 from tests.conftest import Crash
 from tests.engine.test_random_changes import FOREIGN, SCHEMA, SOURCE
@@ -37,12 +36,16 @@ def change(lake):
 
 
 def joins(lake):
-    """A refresh that took the join: main is the source, and no digests of it are stored."""
+    """A refresh that took the join: main is the source, and no fingerprints of it are kept."""
     report = lake.refresh()
     assert (report.strategy, report.outcome) == ("corrections", Outcome.PUBLISHED)
     is_the_source(lake)
-    assert lake.digests() is None
+    assert fingerprints(lake) == ()
     return report
+
+
+def fingerprints(lake):
+    return lake.store.state(lake.store.table("orders").id).published_totals.fingerprints
 
 
 def is_the_source(lake):
@@ -55,7 +58,7 @@ def is_compared_without_difference(lake):
     assert lake.workspaces() == []
 
 
-def test_a_small_table_is_corrected_without_digests(small):
+def test_a_small_table_is_corrected_without_fingerprints(small):
     change(small)
 
     report = joins(small)
@@ -66,20 +69,10 @@ def test_a_small_table_is_corrected_without_digests(small):
 
 
 @pytest.mark.in_test_all
-def test_digests_stay_where_nothing_has_changed(small):
-    before = small.digests()
-
-    is_compared_without_difference(small)
-
-    assert before is not None
-    assert small.digests() == before
-
-
-@pytest.mark.in_test_all
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), publishes=st.booleans())
 def test_main_follows_its_source(lake_factory, histories, publishes):
-    """Beside writes of others, which are compared by digests, as are tables that grow."""
+    """Beside writes of others."""
     lake = lake_factory()
     lake.settings = replace(lake.settings, overwrites_small=publishes)
     lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
@@ -114,7 +107,7 @@ def test_source_that_is_copied_is_read_once(lake):
 
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 0)
     assert Counter(lake.rows("orders")) == Counter((n, "b" if n == 3 else "a") for n in range(10))
-    assert lake.digests() is None
+    assert fingerprints(lake) == ()
     is_compared_without_difference(lake)
 
 
@@ -135,7 +128,7 @@ def test_bad_keys_are_the_same_errors(small, statement, error):
     with pytest.raises(error) as raised:
         small.refresh()
 
-    small.settings = replace(small.settings, joins_small=False)
+    small.settings = replace(small.settings, fingerprint_rows=0)
     with pytest.raises(error) as expected:
         small.refresh()
     assert raised.value.problem == expected.value.problem
@@ -144,7 +137,6 @@ def test_bad_keys_are_the_same_errors(small, statement, error):
 
 @pytest.mark.in_test_all
 def test_later_refresh_reads_the_change_feed_alone(small):
-    """It needs digests of main, and computes them from main's rows."""
     change(small)
     joins(small)
     small.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
@@ -158,25 +150,25 @@ def test_later_refresh_reads_the_change_feed_alone(small):
 
     assert (report.strategy, report.rows_updated) == ("incremental", 1)
     is_the_source(small)
-    assert small.digests() is not None
     is_compared_without_difference(small)
 
 
 @pytest.mark.in_test_all
-def test_table_that_grows_is_compared_by_digests_again(small, monkeypatch):
+def test_table_that_has_grown_is_compared_by_fingerprints(small):
     change(small)
     joins(small)
-    monkeypatch.setattr(joined, "_MAX_ROWS", 10)
-    small.sql("UPDATE {t} SET v = 'again' WHERE id = 5", path="raw/orders")
+    small.settings = replace(small.settings, fingerprint_rows=10)
+    for number in range(2):
+        small.sql(f"UPDATE {{t}} SET v = 'again {number}' WHERE id = 5", path="raw/orders")
 
-    report = small.refresh()
+        report = small.refresh()
 
-    assert (report.strategy, report.rows_updated) == ("corrections", 1)
-    is_the_source(small)
-    assert small.digests() is not None
+        assert (report.strategy, report.rows_updated) == ("corrections", 1)
+        is_the_source(small)
+        assert len(fingerprints(small)) == number + 1
 
 
-_POINTS = ("staging.before", "staging.after", "seal.before", "seal.after", "progress.after", "publish.before")
+_POINTS = ("staging.before", "staging.after", "seal.before", "seal.after", "publish.before")
 _POINTS += ("publish.after", "published.before", "published.after", "staging_delete.before", "staging_delete.after")
 
 
@@ -201,9 +193,8 @@ def test_killed_anywhere_it_comes_out_right(small, crash_at, point):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["staging.after", "seal.after", "progress.after", "publish.before", "publish.after"])
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "publish.before", "publish.after"])
 def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
-    """After it the sealed rows are compared by their digests, which nobody has written."""
     change(small)
     joins(small)
     small.sql("UPDATE {t} SET v = 'again' WHERE id IN (5, 6)", path="raw/orders")
@@ -217,7 +208,7 @@ def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
 
 
 @pytest.mark.in_test_all
-def test_foreign_rows_are_compared_by_digests(small):
+def test_foreign_rows_are_corrected(small):
     change(small)
     joins(small)
     small.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id < 9")
@@ -225,11 +216,11 @@ def test_foreign_rows_are_compared_by_digests(small):
     small.refresh()
 
     is_the_source(small)
-    assert small.digests() is not None
+    is_compared_without_difference(small)
 
 
 @pytest.mark.in_test_all
-def test_columns_that_change_are_compared_by_digests(small):
+def test_columns_may_change(small):
     change(small)
     joins(small)
     small.apply(schema_policy="add")
@@ -248,7 +239,9 @@ def test_totals_that_do_not_add_up_are_not_believed(small, caplog):
     change(small)
     joins(small)
     with small.store.engine.begin() as db:
-        db.exec_driver_sql("UPDATE refresh_state SET published_digests = json_set(published_digests, '$.num_rows', 58)")
+        db.exec_driver_sql(
+            "UPDATE refresh_state SET published_totals = json_set(published_totals, '$.totals.num_rows', 58)"
+        )
     small.sql("UPDATE {t} SET v = 'again' WHERE id = 5", path="raw/orders")
 
     report = small.refresh()

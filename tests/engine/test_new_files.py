@@ -1,4 +1,4 @@
-"""Changes that no source lists: they are found in new files, and the sums of all files show what is missing."""
+"""Changes that no source lists: they are found in new files, and the totals of all files show what is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
-from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -40,10 +39,10 @@ def holds(lake: Any, *files: dict[int, str]) -> None:
     expected = Counter((n, n % 3, v) for rows in files for n, v in rows.items())
     frame = lake.spark.read.format("delta").load(str(lake.root / "orders")).select("id", "p", "v")
     assert Counter(map(tuple, frame.collect())) == expected
-    kept = lake.digests()
+    kept = lake.published()
     again = lake.refresh(force=True, strategy="corrections")
     assert (again.strategy, again.rows_inserted + again.rows_updated + again.rows_deleted) == ("corrections", 0)
-    assert (lake.digests(), lake.workspaces()) == (kept, [])
+    assert (lake.published(), lake.workspaces()) == (kept, [])
 
 
 A, B = {n: f"v{n}" for n in range(40)}, {100: "x", 101: "y", 102: "z"}
@@ -191,7 +190,7 @@ def test_file_that_did_not_change_is_not_read_again(folder):
 @pytest.mark.parametrize("content", [None, b"no Parquet"], ids=["gone", "bad"])
 def test_sums_of_files_that_are_lost_are_made_again(folder, content):
     folder.refresh()
-    sums = next((folder.root / "_mv").glob("*/digests/*/*-files"))
+    sums = next((folder.root / "_mv").glob("*/kept/*/*-files"))
     if content is None:
         shutil.rmtree(sums)
     else:
@@ -205,14 +204,13 @@ def test_sums_of_files_that_are_lost_are_made_again(folder, content):
     incremental = folder.refresh()
 
     assert (compared.strategy, incremental.strategy) == ("corrections", "incremental")
-    assert "the sums of the source's files are not kept" in compared.reason
-    folder.refresher().recover(folder.caller())  # no list names the first copy of the rows any more
+    assert "the totals of the source's files are not kept" in compared.reason
+    folder.refresher().recover(folder.caller())
     holds(folder, A, B | {101: "again"})
 
 
 @pytest.mark.in_test_all
-def test_rows_are_copied_only_if_some_have_changed(folder, at_point, monkeypatch):
-    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
+def test_rows_are_copied_only_if_some_have_changed(folder, at_point):
     staged: list[list[str]] = []
 
     at_point("staging.after", lambda: staged.append(folder.workspaces()))
@@ -225,77 +223,20 @@ def test_rows_are_copied_only_if_some_have_changed(folder, at_point, monkeypatch
     changed = folder.refresh(force=True)
 
     assert (unchanged.rows_updated, changed.rows_updated) == (0, 1)
-    assert [any("/copies/" in file for file in files) for files in staged] == [False, True]
+    assert [any("/staging-" in file for file in files) for files in staged] == [False, True]
     holds(folder, A, B | {101: "w"})
 
 
-def test_corrected_file_is_compared_with_its_own_former_rows(folder):
-    """So main is not searched for them; and of the copies only those stay whose rows a file still has."""
-    first = folder.kept_copies()
+def test_corrected_file_is_read_alone(folder):
+    """What it has lost is found by the keys of all files."""
     put(folder, "b.csv", {100: "x", 101: "other"})
     report = folder.refresh()
-    second = folder.kept_copies()
     rest = {n: f"w{n}" for n in range(38)}
     put(folder, "a.csv", rest)
     folder.refresh()
 
     assert (report.strategy, report.rows_updated, report.rows_deleted) == ("incremental", 1, 1)
-    assert next(each for each in report.estimates if each.strategy == "incremental").has_former
-    assert (len(first), second > first, first & folder.kept_copies()) == (1, True, set())
-    assert folder.store.status(folder.store.table("orders")).kept_bytes > 0
     holds(folder, rest, {100: "x", 101: "other"})
-
-
-@pytest.mark.in_test_all
-def test_copies_are_joined_when_most_of_their_rows_are_outdated(folder):
-    put(folder, "a.csv", {3: "alone"})
-    folder.refresh()
-    (copy,) = folder.kept_copies()
-    put(folder, "b.csv", B | {101: "other"})
-    report = folder.refresh()
-
-    assert copy.endswith("-joined")
-    assert (report.strategy, report.rows_updated, report.rows_unchanged) == ("incremental", 1, 3)
-    holds(folder, {3: "alone"}, B | {101: "other"})
-
-
-@pytest.mark.in_test_all
-@pytest.mark.parametrize(
-    "content", [pytest.param(None, marks=pytest.mark.in_test_all), "others"], ids=["gone", "other hashes"]
-)
-def test_copy_that_is_not_what_was_kept_is_noticed(folder, content):
-    (name,) = folder.kept_copies()
-    copy = next((folder.root / "_mv").glob(f"*/copies/{name}"))
-    if content is None:
-        shutil.rmtree(copy)
-    else:
-        kept = folder.spark.read.parquet(str(copy)).collect()
-        others = [row.asDict() | {"_mv_hash": row._mv_hash + (row.id == 101)} for row in kept]
-        frame = folder.spark.createDataFrame(others, folder.spark.read.parquet(str(copy)).schema)
-        shutil.rmtree(copy)
-        frame.write.parquet(str(copy))
-    put(folder, "b.csv", B | {102: "other"})
-
-    report = folder.refresh()
-
-    assert report.strategy == ("incremental" if content is None else "corrections"), report.reason
-    folder.refresher().recover(folder.caller())
-    holds(folder, A, B | {102: "other"})
-
-
-@pytest.mark.in_test_all
-def test_nothing_is_kept_where_the_definition_forbids_it(folder):
-    folder.apply(source=FILES | {"keep_source": "never"}, guards=LOOSE)
-    put(folder, "b.csv", B | {101: "other"})
-    folder.refresh()
-    put(folder, "b.csv", {101: "again"})
-    report = folder.refresh()
-
-    assert (report.strategy, report.rows_updated, report.rows_deleted) == ("incremental", 1, 2)
-    folder.refresh(force=True)
-    folder.refresher().recover(folder.caller())
-    assert folder.workspaces() == []
-    holds(folder, A, {101: "again"})
 
 
 _FILE = st.dictionaries(st.integers(0, 8), st.sampled_from("abc"), min_size=1, max_size=5)

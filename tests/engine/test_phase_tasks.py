@@ -48,8 +48,7 @@ def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
     of_refresh = f"orders refresh {report.refresh_id}: "
     assert [line.removeprefix(of_refresh) for line in lines[4:] if line.startswith(of_refresh)] == [
         "making sure that no earlier process can still change the table",
-        "reading the source: Delta version 0",
-        "comparing the whole table",
+        "reading and comparing the source: Delta version 0",
         "publishing the changes",
         "looking in the table's log whether it is published",
         "removing working files",

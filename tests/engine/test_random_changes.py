@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.spark import merge
-from airflow_mv_provider.spark.compare import buckets
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +68,7 @@ def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, 
 @contextmanager
 def as_if_large() -> Iterator[None]:
     """Take the ways that pay for large tables only: rows chosen by their bucket, a bitmap in the MERGE."""
-    with patch.object(buckets, "MIN_ROWS_TO_CHOOSE", 0), patch.object(merge, "MIN_ROWS_FOR_BITMAP", 0):
+    with patch.object(merge, "MIN_ROWS_FOR_BITMAP", 0):
         yield
 
 

@@ -151,7 +151,7 @@ def test_first_publish_into_an_adopted_table_is_refused_once(lake, column):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("for_readers", [False, True])
-@pytest.mark.parametrize("point", ["progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["seal.after", "publish.before"])
 def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_point, point, for_readers):
     before = table.rows()
     at_point(point, lambda: add_feature(table, for_readers=for_readers))
@@ -172,7 +172,7 @@ def test_main_that_refuses_even_the_fence_keeps_nobody_from_giving_up(table, at_
 @pytest.mark.parametrize("how", ["recover", "abandon"])
 @pytest.mark.parametrize("for_readers", [False, True])
 def test_dead_owner_of_a_main_that_refuses_the_fence_is_cleared_away(table, crash_at, how, for_readers):
-    crash_at("progress.after")
+    crash_at("seal.after")
     with pytest.raises(Crash):
         table.refresh()
     table.clock.pass_ms(table.settings.lease_ms + 1)

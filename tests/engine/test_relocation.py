@@ -66,7 +66,7 @@ def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     after = table.store.table("orders")
     assert (done.before, done.location) == (before.location, after.location)
     assert (after.uuid, after.location) == (before.uuid, str(table.root / "orders"))
-    digests = table.store.state(after.id).published_digests
+    digests = table.store.state(after.id).published_totals
     assert digests is not None, "they have moved, too"
     assert Path(digests.path).is_relative_to(table.root)
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
@@ -74,7 +74,7 @@ def test_table_goes_on_where_its_warehouse_was_moved_to(table):
     report = table.refresh()
     assert (report.outcome, report.rows_updated, report.rows_deleted) == (Outcome.PUBLISHED, 9, 1)
     assert table.rows() == table.rows("raw/orders")
-    assert table.digests() is not None
+    assert table.published() is not None
     assert not old.exists()
     assert relocate(table).before == after.location
 
@@ -99,7 +99,7 @@ def test_copy_does_not_share_an_identity(table):
 @pytest.mark.in_test_all
 def test_copy_that_is_relocated_leaves_the_original_and_its_unfinished_refresh_alone(table, crash_at):
     """Warehouse and database are copied while a refresh is unfinished, as for a second installation."""
-    die_refreshing(table, crash_at, "progress.after")
+    die_refreshing(table, crash_at, "seal.after")
     table.clock.pass_ms(table.settings.lease_ms + 1)
     place = table.root.parent.with_name("copy")
     shutil.copytree(table.root.parent, place)
@@ -163,7 +163,7 @@ def test_table_that_was_never_refreshed_is_registered_anew(lake):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "publish.after", "published.after"])
 def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_the_way(table, crash_at, point):
     die_refreshing(table, crash_at, point)
     moved(table)
@@ -181,7 +181,7 @@ def test_unfinished_refresh_of_a_dead_owner_is_given_up_and_of_a_live_one_is_in_
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["staging.after", "progress.after", "publish.after", "published.after"])
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "publish.after", "published.after"])
 def test_who_relocates_dies_before_the_unfinished_refresh_is_ended(table, crash_at, point):
     die_refreshing(table, crash_at, point)
     moved(table)

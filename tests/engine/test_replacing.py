@@ -69,9 +69,7 @@ def test_guards_judge_a_replacement_by_its_keys(lake):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize(
-    "point", ["seal.after", "progress.after", "publish.before", "publish.after", "published.after"]
-)
+@pytest.mark.parametrize("point", ["seal.after", "publish.before", "publish.after", "published.after"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["first", "later"])
 @pytest.mark.victim("refresh crashed")
 def test_replacement_killed_anywhere_comes_out_right(lake, crash_at, point, is_first):

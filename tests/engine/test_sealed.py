@@ -1,15 +1,13 @@
-"""Nothing merges unless it is sealed, and its counts and digests still match."""
+"""Nothing merges unless it is sealed, and its counts and totals still match."""
 
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.exceptions import DuplicateKeyError, MvError, SealBrokenError
-from airflow_mv_provider.spark.compare import buckets
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -35,20 +33,6 @@ def stop_at(table, crash_at, point):
 
 
 @pytest.mark.in_test_all
-def test_digests_that_lost_rows_are_not_merged(table, crash_at):
-    before = table.rows("orders")
-    refresh_id = stop_at(table, crash_at, "seal.after")
-    _truncate_data(next((table.root / "_mv").glob(f"*/digests/{refresh_id}/*")))
-
-    with pytest.raises(SealBrokenError):
-        table.refresh()
-
-    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
-    table.refresh()
-    assert table.rows("orders") == table.rows("raw/orders")
-
-
-@pytest.mark.in_test_all
 def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
     place = lake.root / "raw/orders"
     place.mkdir(parents=True)
@@ -56,7 +40,7 @@ def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
     source = Files("raw/orders/*.csv", format="csv", schema="id INT, v STRING", options={"header": "true"})
     lake.apply(source=source)
     stop_at(lake, crash_at, "seal.after")
-    _truncate_data(next((lake.root / "_mv").glob("*/copies/*/*")))
+    _truncate_data(next((lake.root / "_mv").glob("*/*/staging-*")))
 
     with pytest.raises(SealBrokenError):
         lake.refresh()
@@ -67,37 +51,18 @@ def test_copy_that_lost_rows_is_not_merged(lake, crash_at):
 
 
 @pytest.mark.in_test_all
-def test_published_digests_that_are_gone_or_damaged_are_not_believed(table, caplog):
-    def published():
-        found = table.store.state(table.store.table("orders").id).published_digests
-        assert found is not None
-        return Path(found.path)
-
-    shutil.rmtree(published())
+@pytest.mark.large_tables
+def test_only_what_is_needed_is_kept(table):
     table.refresh()
-    assert table.rows("orders") == table.rows("raw/orders")
-    assert "is gone.); the table is read instead" in caplog.text
-
-    _truncate_data(published())
-    table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")
-    table.refresh()
-    assert table.rows("orders") == table.rows("raw/orders")
-    assert "are not what was recorded" in caplog.text
-
-
-@pytest.mark.in_test_all
-def test_only_the_newest_digests_are_kept(table):
-    table.refresh()
-    table.sql("UPDATE {t} SET v = 'c' WHERE id = 7", path="raw/orders")
+    table.sql("UPDATE {t} SET v = 'c' WHERE id % 2 = 1", path="raw/orders")
     report = table.refresh()
 
-    kept = {p.parts[-2] for p in (table.root / "_mv").glob("*/digests/*/*")}
+    kept = {p.parts[-2] for p in (table.root / "_mv").glob("*/kept/*/*")}
     assert kept == {report.refresh_id}
 
 
 @pytest.mark.in_test_all
 def test_duplicate_in_another_partition_is_found(lake):
-    """The old row lies in a bucket of the old partition, which is as it was."""
     lake.write("SELECT id, CAST(id % 2 AS INT) AS p FROM range(10)")
     lake.apply(partition_by=["p"])
     lake.refresh()
@@ -109,31 +74,14 @@ def test_duplicate_in_another_partition_is_found(lake):
 
 @pytest.mark.in_test_all
 @pytest.mark.large_tables
-def test_duplicate_in_another_partition_is_found_in_a_large_table(lake, monkeypatch):
-    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
+def test_duplicate_in_another_partition_is_found_in_a_large_table(lake):
     test_duplicate_in_another_partition_is_found(lake)
-
-
-@pytest.mark.in_test_all
-@pytest.mark.large_tables
-@pytest.mark.parametrize("rows", ["(7, 'twice')", "(7, 'a')", "(7, 'a'), (7, 'a')"])
-def test_duplicate_beside_unchanged_rows_is_found_without_reading_all_keys(table, rows, monkeypatch):
-    """Only keys in buckets that differ are looked at: a new duplicate makes its bucket differ."""
-    monkeypatch.setattr(buckets, "MIN_ROWS_TO_CHOOSE", 0)
-    table.refresh()
-    before = table.rows("orders")
-    table.sql(f"INSERT INTO {{t}} VALUES {rows}", path="raw/orders")
-
-    with pytest.raises(DuplicateKeyError):
-        table.refresh()
-
-    assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
 @pytest.mark.large_tables
 def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
     before = table.rows("orders")
-    stop_at(table, crash_at, "progress.after")
+    stop_at(table, crash_at, "seal.after")
     changes = next((table.root / "_mv").glob("*/*/changes-*"))
     _truncate_data(changes)
 
@@ -143,19 +91,15 @@ def test_changes_that_differ_from_the_record_are_not_merged(table, crash_at):
     assert (table.rows("orders"), table.phase()) == (before, "NORMAL")
 
 
-@pytest.mark.parametrize(
-    "way", ["joined", pytest.param("incremental", marks=[pytest.mark.in_test_all, pytest.mark.large_tables])]
-)
-def test_changes_that_differ_from_the_seal_are_not_recorded(table, crash_at, way):
-    """Staging has written them; between the seal and their record nothing else says how many they are."""
-    if way == "incremental":
-        table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
-        table.refresh()
-        table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")
-        table.apply(strategy="incremental")
+@pytest.mark.in_test_all
+def test_changes_from_a_feed_that_differ_from_the_record_are_not_merged(table, crash_at):
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", path="raw/orders")
+    table.refresh()
+    table.sql("UPDATE {t} SET v = 'c' WHERE id % 3 = 0", path="raw/orders")
+    table.apply(strategy="incremental")
     before = table.rows("orders")
     stop_at(table, crash_at, "seal.after")
-    _truncate_data(next((table.root / "_mv").glob("*/*/feed-*")))
+    _truncate_data(next((table.root / "_mv").glob("*/*/changes-*")))
 
     with pytest.raises(SealBrokenError):
         table.refresh()
@@ -177,10 +121,11 @@ def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
 
 
 @pytest.mark.in_test_all
+@pytest.mark.large_tables
 def test_seal_that_breaks_again_and_again_is_explained(table, at_point):
     hints = []
     for _ in range(2):
-        at_point("progress.after", lambda: [shutil.rmtree(place) for place in table.root.glob("_mv/*/*/changes-*")])
+        at_point("seal.after", lambda: [shutil.rmtree(place) for place in table.root.glob("_mv/*/*/changes-*")])
         with pytest.raises(SealBrokenError) as caught:
             table.refresh()
         hints.append(caught.value.advice)

@@ -50,7 +50,7 @@ def test_corrections_of_a_small_table_are_an_overwrite_with_exact_counts(small):
     assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == (1, 1, 1)
     assert operations(small)[0] == "WRITE"
     is_the_source(small)
-    kept = small.store.state(small.store.table("orders").id).published_digests
+    kept = small.store.state(small.store.table("orders").id).published_totals
     assert (kept.refresh_id, kept.num_rows) == (report.refresh_id, 60)  # the totals of what was written
     again = small.refresh(force=True)
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
@@ -127,7 +127,7 @@ def test_what_was_approved_is_merged(small):
     is_the_source(small)
 
 
-_OTHERS = ("progress.after", "publish.before", "published.before", "published.after", "staging_delete.after")
+_OTHERS = ("seal.after", "publish.before", "published.before", "published.after", "staging_delete.after")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_killed_anywhere_it_comes_out_right(small, crash_at, point):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["seal.after", "progress.after", "publish.before", "publish.after"])
+@pytest.mark.parametrize("point", ["seal.after", "publish.before", "publish.after"])
 def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
     change(small)
     at_point(point, lambda: small.sql("INSERT INTO {t} VALUES (777, 7, 'foreign')"))

@@ -169,7 +169,7 @@ def test_changes_alone_come_to_what_everything_does(lake, monkeypatch, feed):
     shaped = expected.selectExpr(*(f"CAST({f.name} AS {f.dataType.simpleString()})" for f in main.drop("lost").schema))
     assert is_main(lake) == Counter(tuple(row) for row in shaped.select(*sorted(shaped.columns)).collect())
     assert main.where("lost = 'kept'").count() == 40 - way.counts[2]  # one is gone, one has moved
-    kept = lake.digests()
+    kept = lake.published()
     again = lake.refresh(force=True)
     assert (again.rows_inserted, again.rows_updated, again.rows_deleted) == (0, 0, 0)
-    assert lake.digests() == kept
+    assert lake.published() == kept

@@ -11,9 +11,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.spark import bitmap
 from airflow_mv_provider.spark.bitmap import bitmap_of
-from airflow_mv_provider.spark.compare import digest_algebra, hashing
-from airflow_mv_provider.spark.compare.buckets import compared
-from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.compare import hashing
 from tests.conftest import a_table
 from tests.scenarios.conftest import log_of
 
@@ -305,22 +303,3 @@ def test_fullest_bitmap_lets_every_key_through_and_half_of_the_others(spark, mon
 
     assert passed[True] == num_keys
     assert passed[False] / (9 * num_keys) == pytest.approx(0.49, abs=0.03)
-
-
-def test_buckets_differ_where_rows_do(spark):
-    """One changed, one missing, one more, one twice: their buckets differ, and no other."""
-    table = a_table()
-    layout = Layout(table, (schema.Column("id", "long"), schema.Column("v", "string")))
-    main = spark.sql("SELECT id, 'a' AS v FROM range(1000) UNION ALL SELECT 500, 'a'")
-    desired = spark.sql("SELECT id, IF(id = 7, 'b', 'a') AS v FROM range(1001) WHERE id <> 8")
-    sides = [digest_algebra.digested(hashing.aligned(side, layout), table, 1024) for side in (desired, main)]
-
-    found = compared(*sides, table, 1024)
-
-    buckets = {row[0] for row in found.differing.collect()}
-    ids = spark.createDataFrame([(i,) for i in (7, 8, 500, 1000)], "id BIGINT")
-    found_ids = digest_algebra.within(spark.range(1001), found.differing, table, 1024).collect()
-    found.close()
-    assert {row.id for row in found_ids} >= {row.id for row in ids.collect()}
-    assert len(buckets) <= 4
-    assert (found.main_rows, found.sealed[0].num_rows) == (1001, 1000)

@@ -12,8 +12,8 @@ from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.chunk import REST, Chunk
-from airflow_mv_provider.core.progress.digests import digests_to_keep
 from airflow_mv_provider.core.progress.partition import partition_name
+from airflow_mv_provider.core.progress.published import Kept, Published
 from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, TableRecord
@@ -29,8 +29,6 @@ ERROR = ErrorReport("MV-ENGINE", "orders: it failed.", "Look.", True)
 P1, P2, P3, GONE = (partition_name([p]) for p in ("1", "2", "3", "gone"))
 SEAL = Seal(
     rows="/wh/_mv/x/y/staging-1",
-    digests="/wh/_mv/x/digests/y/1",
-    num_buckets=64,
     num_bytes=1000,
     partitions=(SealedPartition(P1, 10, -(2**63)), SealedPartition(P2, 20, 2**63 - 1), SealedPartition(P3, 30, 0)),
 )
@@ -40,7 +38,7 @@ CHUNKS = (Chunk(0, (P1, P2)), Chunk(1, (P3,)), Chunk(REST, ()))
 def recorded(number: int, *parts: PartitionCounts, **changes: Any) -> RecordedChunk:
     """A chunk whose corrections are written."""
     values: dict[str, Any] = {"epoch": 1, "merge_round": 0, "base_version": 5, "path": f"/wh/changes-{number}"}
-    values |= {"num_rows": 3, "digest": -7, "num_bytes": 100} | changes
+    values |= {"num_rows": 3, "digest": -7, "num_bytes": 100, "is_whole": False} | changes
     return RecordedChunk(number, **values, partitions=parts)
 
 
@@ -110,7 +108,10 @@ def walk(store: Store, own: Ownership, to: Phase) -> None:
 
 def publish(store: Store, own: Ownership, **changes: Any) -> None:
     facts: dict[str, Any] = {"main_version": 6, "commit": "r:1", "counts": TOTAL, "bytes_main": 500, "main_bytes": 4200}
-    facts |= {"digests": digests_to_keep(SEAL, own.refresh_id), "seconds": {"MERGING": 2.0}}
+    kept = (Kept(own.refresh_id, "1-fingerprints"),)
+    totals = Published(own.refresh_id, SEAL.totals, "columns", kept, 64)
+    parts = {part.partition: part.totals for part in SEAL.partitions}
+    facts |= {"totals": totals, "partitions": parts, "seconds": {"MERGING": 2.0}}
     store.merging.published(own, **(facts | changes))
 
 

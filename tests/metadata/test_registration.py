@@ -41,7 +41,7 @@ def test_new_table_has_its_definition_and_was_never_refreshed(store):
         published_version=None,
         published_commit=None,
         published_hash=None,
-        published_digests=None,
+        published_totals=None,
         covered=(),
         is_main_trusted=False,
     )
@@ -120,11 +120,11 @@ def test_table_that_a_person_moves_has_its_new_place_and_a_later_epoch(store):
     table = registered(store)
     seen = store.state(table.id)
 
-    assert store.registry.relocate(seen, place(table, "/elsewhere"), None)
+    assert store.registry.relocate(seen, place(table, "/elsewhere"))
 
     assert store.table("orders") == place(table, "/elsewhere")
     assert store.state(table.id).epoch == seen.epoch + 1
-    assert not store.registry.relocate(seen, table, None)
+    assert not store.registry.relocate(seen, table)
     assert store.table("orders") == place(table, "/elsewhere")
 
 
@@ -133,7 +133,7 @@ def test_table_that_is_being_dropped_is_not_moved(store):
     seen = store.state(table.id)
     assert store.registry.begin_drop(seen)
 
-    assert not store.registry.relocate(seen, place(table, "/elsewhere"), None)
+    assert not store.registry.relocate(seen, place(table, "/elsewhere"))
 
     assert store.table("orders") == table
 
@@ -145,7 +145,7 @@ def test_table_is_not_moved_to_into_or_around_another_one(store, other):
     before = dump(store.engine)
 
     with pytest.raises(TableConflictError):
-        store.registry.relocate(store.state(table.id), place(table, "/elsewhere"), None)
+        store.registry.relocate(store.state(table.id), place(table, "/elsewhere"))
 
     assert dump(store.engine) == before
 
@@ -156,12 +156,12 @@ def test_table_at_work_is_moved_from_a_dead_owner_only_and_with_the_paths_of_its
     own = acquired(store, table)
     walk(store, own, phase)
     there = place(table, "/elsewhere")
-    assert not store.registry.relocate(store.state(table.id), there, None), "its owner is alive"
+    assert not store.registry.relocate(store.state(table.id), there), "its owner is alive"
     assert store.table("orders") == table
     clock.pass_ms(LEASE_MS + 1)
     before = paths_of(store, own)
 
-    assert store.registry.relocate(store.state(table.id), there, None)
+    assert store.registry.relocate(store.state(table.id), there)
 
     assert store.table("orders") == there
     assert paths_of(store, own) == [path.replace("/wh/", "/elsewhere/", 1) for path in before]
@@ -172,7 +172,7 @@ def paths_of(store, own):
     with store.engine.connect() as db:
         seal = db.scalar(select(RefreshRow.seal).where(RefreshRow.id == own.refresh_id)) or {}
         chunks = db.scalars(select(RefreshChunkRow.path).where(RefreshChunkRow.refresh_id == own.refresh_id))
-        found = [seal.get("rows"), seal.get("digests"), seal.get("changes"), *chunks]
+        found = [seal.get("rows"), seal.get("changes"), *chunks]
     return [path for path in found if path]
 
 

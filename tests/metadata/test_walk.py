@@ -14,6 +14,7 @@ from airflow_mv_provider.core.progress.chunk import REST, Chunk, plan_chunks
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE, partition_name
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
+from airflow_mv_provider.core.progress.totals import Totals
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.metadata.status import PartitionStatus, TableStatus
 from tests.metadata.reading import num_read
@@ -74,7 +75,7 @@ def test_table_without_partitions_is_one_chunk(store, table, own):
 
 def test_empty_source_is_sealed_too(store, table, own):
     store.merging.seal(own, replace(SEAL, partitions=()), (Chunk(0, None),), {})
-    whole = recorded(0, PartitionCounts(P1, Counts(0, 9, 0, 0, 9)))
+    whole = recorded(0, PartitionCounts(P1, Counts(0, 9, 0, 0, 9)), is_whole=True)
 
     store.merging.record_chunk(own, whole)
 
@@ -83,10 +84,9 @@ def test_empty_source_is_sealed_too(store, table, own):
 
 def test_seal_that_fails_half_way_leaves_nothing(store, table, own):
     before = dump(store.engine)
-    twice = replace(SEAL, partitions=(*SEAL.partitions, SEAL.partitions[0]))
 
     with pytest.raises(Exception, match=r"(?i)unique"):
-        store.merging.seal(own, twice, CHUNKS, {})
+        store.merging.seal(own, SEAL, (*CHUNKS, CHUNKS[0]), {})
 
     assert dump(store.engine) == before
 
@@ -208,7 +208,7 @@ def test_main_that_nobody_knows_is_compared_as_a_whole_by_the_next_refresh(store
     walk(store, last, Phase.MERGING)
 
     if is_published:
-        publish(store, last, is_main_known=False, digests=None)
+        publish(store, last, is_main_known=False, totals=None)
     else:
         store.abandon(last, Outcome.ABANDONED, ERROR, {}, is_main_known=False)
 
@@ -216,17 +216,58 @@ def test_main_that_nobody_knows_is_compared_as_a_whole_by_the_next_refresh(store
     assert (state.is_main_trusted, state.covered) == (False, ())
 
 
-def test_published_digests_replace_those_of_the_publish_before(store, table, own):
+def test_published_totals_replace_those_of_the_publish_before(store, table, own):
     walk(store, own, Phase.NORMAL)
-    first = store.state(table.id).published_digests
+    first = store.state(table.id).published_totals
     second = acquired(store, table)
     walk(store, second, Phase.NORMAL)
 
-    now = store.state(table.id).published_digests
-    assert (first.refresh_id, first.num_rows, first.digest) == (own.refresh_id, 60, SEAL.digest)
+    now = store.state(table.id).published_totals
+    assert (first.refresh_id, first.totals) == (own.refresh_id, SEAL.totals)
     assert now.refresh_id == second.refresh_id
-    assert store.refresh(own.refresh_id).outdated_digests_of is None
-    assert store.refresh(second.refresh_id).outdated_digests_of == own.refresh_id
+    assert store.refresh(own.refresh_id).outdated_kept == ()
+    assert store.refresh(second.refresh_id).outdated_kept == (own.refresh_id,)
+
+
+def test_totals_of_partitions_that_have_changed_replace_those_that_are_known(store, table, own):
+    walk(store, own, Phase.NORMAL)
+    before = store.partition_totals(table.id)
+    second = acquired(store, table)
+    walk(store, second, Phase.MERGING)
+    changed = {P1: Totals(1, 2, 3), P2: Totals(), GONE: Totals(4, 5, 6)}
+
+    publish(store, second, partitions=changed, are_all_partitions=False)
+
+    assert before == {part.partition: part.totals for part in SEAL.partitions}
+    assert store.partition_totals(table.id) == {P1: Totals(1, 2, 3), P3: before[P3], GONE: Totals(4, 5, 6)}
+
+
+def test_nothing_is_known_of_partitions_where_nothing_is_of_main(store, table, own):
+    walk(store, own, Phase.MERGING)
+
+    publish(store, own, totals=None)
+
+    assert (store.state(table.id).published_totals, store.partition_totals(table.id)) == (None, {})
+
+
+def test_corrections_may_be_recorded_with_the_seal(store, table, own):
+    store.merging.seal(own, SEAL, CHUNKS, {}, recorded=RECORDED)
+
+    chunks, found = store.chunks(own.refresh_id)
+    assert (chunks, found) == (CHUNKS, RECORDED)
+    assert set(store.refresh(own.refresh_id).seal.partitions) == set(SEAL.partitions)
+    assert store.done(own.refresh_id).recorded == {0, 1, REST}
+    status = store.status(table)
+    assert (status.partitions_completed, status.partitions_total) == (4, 4)
+
+
+def test_partitions_that_nobody_counted_are_as_they_were(store, table, own):
+    store.merging.seal(own, SEAL, (Chunk(0, None),), {}, recorded=[recorded(0, FIRST.partitions[0], is_whole=True)])
+
+    _, (found,) = store.chunks(own.refresh_id)
+
+    counts = {part.partition: part.counts for part in found.partitions}
+    assert counts == {P1: FIRST.partitions[0].counts, P2: Counts(20, 20), P3: Counts(30, 30)}
 
 
 def test_published_hash_is_of_the_definition_the_refresh_began_with(store, table, own):
@@ -297,7 +338,7 @@ def test_status_during_a_refresh_shows_who_and_since_when(store, table, own):
 def test_history_keeps_the_changed_partitions_of_a_table_with_very_many(store, table, own):
     names = [partition_name([f"{i:05}"]) for i in range(1500)]
     parts = tuple(SealedPartition(name, 1, i) for i, name in enumerate(names))
-    store.merging.seal(own, Seal("/s", "/d", 64, 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
+    store.merging.seal(own, Seal("/s", 1, parts), (Chunk(0, tuple(names)), Chunk(REST, ())), {})
     counts = [Counts(1, 1, 0, int(i >= 1400), 0) for i in range(1500)]
     store.merging.record_chunk(
         own,
@@ -334,7 +375,7 @@ def test_a_hundred_thousand_partitions_are_sealed_and_counted(store, table):
     own = acquired(store, table)
     parts = tuple(SealedPartition(partition_name([f"day {n}"]), 7, n) for n in range(100_000))
     seal = replace(SEAL, partitions=parts)
-    chunks = plan_chunks(parts, chunk_rows=5_000_000, is_partitioned=True)
+    chunks = plan_chunks(parts, chunk_rows=5_000_000)
 
     store.merging.seal(own, seal, chunks, {})
 
@@ -356,7 +397,7 @@ def test_steps_together_read_as_many_partitions_as_there_are(store, table):
     def num_read_by_all_steps(num_partitions: int) -> int:
         own = acquired(store, table)
         parts = tuple(SealedPartition(partition_name([f"day {n:05}"]), 7, n) for n in range(num_partitions))
-        chunks = plan_chunks(parts, chunk_rows=7, is_partitioned=True)
+        chunks = plan_chunks(parts, chunk_rows=7)
         store.merging.seal(own, replace(SEAL, partitions=parts), chunks, {})
         before = num_read(store.engine, lambda: None)
 

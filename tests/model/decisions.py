@@ -78,7 +78,7 @@ def as_state(row: Row, *, is_held: bool = False) -> RefreshState:
         published_version=None if row.version < 0 else row.version,
         published_commit=None,
         published_hash="hash",
-        published_digests=None,
+        published_totals=None,
         covered=(),
         is_main_trusted=row.version >= 0,
         is_held=is_held,

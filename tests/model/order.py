@@ -136,8 +136,8 @@ def _run(design: Design, fx: Effects, worker: Worker) -> Stepped:
             if not design.has_fence and not base:
                 base = fx.latest()
             after = worker._replace(at="compare", base=base, data=(chunk.number, fx.merge_round(own)))
-        case plan.PublishPart(chunks):
-            part = part_number([chunk.number for chunk in chunks])
+        case plan.PublishPart(chunk):
+            part = part_number(chunk.number)
             after = worker._replace(at="publish", data=(part, fx.recorded(own), fx.merge_round(own)))
         case plan.Publish():
             after = worker._replace(at="publish", data=(None, fx.recorded(own), fx.merge_round(own)))
@@ -199,11 +199,19 @@ def _stage(design: Design, fx: Effects, worker: Worker) -> Stepped:
 def _check_source(design: Design, fx: Effects, worker: Worker) -> Stepped:
     if not fx.is_pinned(worker.own):
         return "finds the source changed", failing(design, fx, worker, "MV-SOURCE-CHANGED")
-    return "finds the source as it was pinned", worker._replace(at="seal")
+    return "finds the source as it was pinned", worker._replace(at="compare staged")
+
+
+def _compare_staged(design: Design, fx: Effects, worker: Worker) -> Stepped:
+    base = worker.base or (0 if design.has_fence else fx.latest())
+    recs = fx.compare_staged(worker.own, base)
+    if recs is None:
+        return "finds its staging gone", failing(design, fx, worker, "MV-SEAL-BROKEN")
+    return f"compares what it has staged with version {base}", worker._replace(at="seal", base=base, data=recs)
 
 
 def _seal(design: Design, fx: Effects, worker: Worker) -> Stepped:
-    return _written(worker, "seals", is_written=fx.seal(worker.own))
+    return _written(worker, "seals", is_written=fx.seal(worker.own, worker.data))
 
 
 def _compare(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -237,7 +245,7 @@ def _written(worker: Worker, said: str, *, is_written: bool, **changes: Any) -> 
 def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
     """Look at main's log and decide."""
     part, recorded, merge_round = worker.data
-    chunks = tuple(rec for rec in recorded if part is None or part_number([rec.number]) == part)
+    chunks = tuple(rec for rec in recorded if part is None or part_number(rec.number) == part)
     found = fx.check_log(worker.own, chunks, merge_round, part)
     if found.fenced_by is not None and design.has_fence:
         return "sees a later epoch in main's log", failing(design, fx, worker, "MV-FENCED")
@@ -282,7 +290,7 @@ def _to_merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
     part, recorded, merge_round = worker.data
     if design.holds and (kept := fx.deletes_to_leave_out(worker.own, has_kept=worker.has_kept)):
         return "is to leave out the deletes", worker._replace(at="keep", data=(kept,))
-    chunks = tuple(rec for rec in recorded if part is None or part_number([rec.number]) == part)
+    chunks = tuple(rec for rec in recorded if part is None or part_number(rec.number) == part)
     aim = (part or 0, chunks, merge_round, fx.next_txn(worker.own))
     after = worker._replace(at="lease before merge", has_tried=True, num_tries=worker.num_tries + 1, data=aim)
     if worker.num_tries == MAX_TRIES:
@@ -398,6 +406,7 @@ STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
     "look at fence": _look_at_fence,
     "stage": _stage,
     "check source": _check_source,
+    "compare staged": _compare_staged,
     "seal": _seal,
     "compare": _compare,
     "changes": _changes,

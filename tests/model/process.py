@@ -381,8 +381,20 @@ class Process:
         refresh = self.state.refresh
         return self.state.source == (self.state.bindings[-1] if refresh is None else refresh.pin)
 
-    def seal(self, own: Own) -> bool:
-        return self._write(own, advanced, REFRESHING, MERGING, sealed_by=own[1])
+    def compare_staged(self, own: Own, base: int) -> tuple[Recorded, ...] | None:
+        staged = self._read(self._staging(own))
+        if staged is None:
+            return None
+        assert isinstance(staged, int)
+        old, new = content(self.state.log, base), SOURCE[staged]
+        recs = tuple(Recorded(n, own[1], 0, base, *both) for n, both in enumerate(zip(old, new, strict=True)))
+        for rec in recs:
+            if rec.path is not None:
+                self.write_changes(own, rec)
+        return recs
+
+    def seal(self, own: Own, recs: tuple[Recorded, ...]) -> bool:
+        return self._write(own, advanced, REFRESHING, MERGING, sealed_by=own[1], chunks=recs)
 
     def compare(self, own: Own, chunk: int, base: int, merge_round: int) -> Recorded | None:
         refresh, row = self.state.refresh, self.state.row

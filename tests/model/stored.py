@@ -83,6 +83,7 @@ class Stored:
         self.done: tuple[RecordedChunk, ...] = ()
         self.commits: list[Commit] = []
         self.followed: Commit | None = None
+        self._changes_of: dict[int, Any] = {}
 
     # -- the table's row ---------------------------------------------------------------------------------------------
 
@@ -340,29 +341,47 @@ class Stored:
     def is_pinned(self, own: Own) -> bool:
         return len(self.world.source) - 1 == self._pin()
 
-    def seal(self, own: Own) -> bool:
+    def compare_staged(self, own: Own, base: int) -> tuple[RecordedChunk, ...] | None:
+        staged = self.world.files.get((own[0], f"staging-{own[1]}"))
+        if staged != self.world.source[self._pin()]:
+            return None
+        recs = tuple(self._compared(own, n, staged, base, 0) for n in range(len(self.world.partitions)))
+        for rec in recs:
+            if rec.path is not None:
+                self._found = self._changes_of[rec.number]
+                self.write_changes(own, rec)
+        return recs
+
+    def seal(self, own: Own, recs: tuple[RecordedChunk, ...]) -> bool:
         rows, world = self.world.source[self._pin()], self.world
         parts = tuple(SealedPartition(name(p), len(held(rows, p)), hash(held(rows, p))) for p in world.partitions)
         chunks = tuple(Chunk(n, (name(p),)) for n, p in enumerate(world.partitions))
-        seal = Seal(f"staging-{own[1]}", "digests", 64, 1, parts)
-        if not self._write(lambda: self.store.merging.seal(self._own(own), seal, chunks, {})):
+        seal, how = Seal(f"staging-{own[1]}", 1, parts), {"recorded": recs, "is_progressive": world.is_progressive}
+        if not self._write(lambda: self.store.merging.seal(self._own(own), seal, chunks, {}, **how)):
             return False
         self.phase, self.chunks, self.refresh = Phase.MERGING, chunks, replace(self.refresh, seal=seal)
+        self.done = recs
         return True
 
     def compare(self, own: Own, chunk: int, base: int, merge_round: int) -> RecordedChunk | None:
         world, seal = self.world, self.refresh.seal
         assert seal is not None
-        partition, staged = world.partitions[chunk], world.files.get((own[0], seal.rows or ""))
+        staged = world.files.get((own[0], seal.rows or ""))
         if staged != world.source[self._pin()]:
             return None
-        desired, actual = held(staged, partition), held(world.delta.rows(base), partition)
-        self._found = corrections(desired, actual)
-        ops = [change.op for change in self._found]
+        found = self._compared(own, chunk, staged, base, merge_round)
+        self._found = self._changes_of[chunk]
+        return found
+
+    def _compared(self, own: Own, chunk: int, staged: Any, base: int, merge_round: int) -> RecordedChunk:
+        partition = self.world.partitions[chunk]
+        desired, actual = held(staged, partition), held(self.world.delta.rows(base), partition)
+        self._changes_of[chunk] = found = corrections(desired, actual)
+        ops = [change.op for change in found]
         counts = Counts(len(desired), len(actual), ops.count("I"), ops.count("U"), ops.count("D"))
-        path = f"changes-{own[1]}-{merge_round}-{chunk}" if self._found else None
+        path = f"changes-{own[1]}-{merge_round}-{chunk}" if found else None
         parts = (PartitionCounts(name(partition), counts),)
-        return RecordedChunk(chunk, own[1], merge_round, base, path, len(self._found), 0, 1, parts)
+        return RecordedChunk(chunk, own[1], merge_round, base, path, len(found), 0, 1, parts, is_whole=False)
 
     def write_changes(self, own: Own, rec: RecordedChunk) -> None:
         assert (own[0], rec.path or "") not in self.world.files
@@ -408,7 +427,7 @@ class Stored:
         left = left_out(ours[0] if ours else None, counts)
         num_kept = None if before is None and not left else (before or 0) + left
         facts |= {"counts": replace(counts, deleted=counts.deleted - left), "num_kept": num_kept}
-        facts |= {"main_version": version, "digests": None, "bytes_main": 0, "seconds": {}}
+        facts |= {"main_version": version, "totals": None, "bytes_main": 0, "seconds": {}}
         if not self._write(lambda: self.store.merging.published(self._own(own), **facts)):
             return False
         rows, source = self.world.delta.rows(version), self.world.source[self._pin()]

@@ -333,7 +333,7 @@ SCENARIOS = [
     ("publish.before", "others write"),
     ("publish.after", "others write"),
     ("staging.after", "a crash", "never", ""),
-    ("progress.after", "a crash", "never", ""),
+    ("publish.before", "others write", "progress.after", "a crash", "never", ""),
     ("publish.before", "a cancel", "never", ""),
     ("publish.after", "a cancel", "never", ""),
     ("seal.after", "a crash", "hand_over.after", "a cancel", "never", ""),

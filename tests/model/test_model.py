@@ -172,7 +172,7 @@ WEAKER = [
     ),
     (
         Design("a refresh is resumed from its seal, whatever main's log shows after it", asks_log=False),
-        *(Faults(put_back=1), A),
+        *(Faults(foreign=1, put_back=1), A),
         *("invariant 10: the table, left alone, does not come to rest", "the backup is put back"),
     ),
     (

@@ -85,7 +85,7 @@ def mend_after(site: Site, first: str, *, is_disturbed: bool) -> None:
 
 # -- a decision --------------------------------------------------------------------------------------------------------
 
-HELD_POINTS = ("progress.after", "hold.before", "hold.after")
+HELD_POINTS = ("seal.after", "hold.before", "hold.after")
 AFTER_DECISION = tuple(
     f"{write}.{when}"
     for write in ("hand_over", "fence", "keep", "publish", "published", "staging_delete", "normal")

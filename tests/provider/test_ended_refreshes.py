@@ -55,11 +55,11 @@ def test_source_that_changes_between_two_tasks_is_read_as_it_is_then(home, airfl
 
 
 TRANSIENT = [each for each in every_kind_of(TransientError) if not issubclass(each, RefreshInProgressError)]
-POINTS = ["acquire.before", "staging.before", "seal.before", "progress.before", "publish.before", "publish.after"]
+POINTS = ["acquire.before", "staging.before", "seal.before", "publish.before", "publish.after"]
 POINTS += ["published.before", "staging_delete.before", "normal.before"]
 
 
-@pytest.mark.sample("progress.before-SealBrokenError")
+@pytest.mark.sample("seal.before-SealBrokenError")
 @pytest.mark.parametrize("error", TRANSIENT)
 @pytest.mark.parametrize("point", POINTS)
 def test_retry_after_an_error_that_is_called_transient_is_able_to_succeed(home, airflow, at_point, point, error):
@@ -77,7 +77,7 @@ def test_retry_after_an_error_that_is_called_transient_is_able_to_succeed(home, 
     home.write("SELECT id, concat('w', id) AS v FROM range(5)")
     home.refresh()
     assert home.rows("orders") == home.rows("raw/orders")
-    assert (home.phase(), home.workspaces()) == ("NORMAL", []), "the first try's digests go with those of the second"
+    assert (home.phase(), home.workspaces()) == ("NORMAL", []), "the first try's files go with those of the second"
 
 
 @pytest.mark.in_test_all

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
     [
         ("acquire.after", "g.begin"),
         ("seal.after", "g.stage"),
-        ("progress.after", "g.merge"),
+        ("seal.after", "g.merge"),
         ("publish.after", "g.merge"),
         ("staging_delete.after", "g.cleanup"),
         ("normal.after", "g.cleanup"),  # finished, and only the task does not know
@@ -40,7 +40,7 @@ def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow,
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("progress.after", "g.merge")])
+@pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("seal.after", "g.merge")])
 def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):
     home.apply()
     dag = airflow.load("phases", group_dag())

@@ -6,12 +6,8 @@ _BEGINNING = ["acquire", "fence", "staging", "seal"]
 _END = ["published", "staging_delete", "normal"]
 # The numbered ones at their second passing; a third chunk, of partitions that are gone, follows in the same way.
 _WRITES = {
-    "atomic": [*_BEGINNING, "changes", "progress", "changes:2", "progress:2", "publish", *_END],
-    "progressive": [
-        *_BEGINNING,
-        *("changes", "progress", "publish", "committed", "changes:2", "progress:2", "publish:2", "committed:2"),
-        *_END,
-    ],
+    "atomic": [*_BEGINNING, "publish", *_END],
+    "progressive": [*_BEGINNING, "publish", "committed", "publish:2", "committed:2", *_END],
 }
 
 
@@ -33,7 +29,7 @@ IN_SUCCESSION = {
         each
         for point in points
         if ":" not in point
-        for each in ([point, *_TAKEOVER] if point in ("staging.after", "progress.after") else [point])
+        for each in ([point, *_TAKEOVER] if point in ("staging.after", "seal.after") else [point])
     ]
     for mode, points in POINTS.items()
 }

@@ -30,7 +30,7 @@ def abandon(lake):
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["acquire.after", "staging.after", "seal.after", "publish.before"])
 def test_unpublished_refresh_is_abandoned_and_main_stays_as_it_was(table, crash_at, point):
     before = table.rows("orders")
     refresh_id = die(table, crash_at, point)
@@ -64,7 +64,7 @@ def test_nothing_unfinished_is_nothing_to_abandon(table):
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "published.after"])
 def test_live_owner_is_not_given_up(table, at_point, point):
     change_source(table)
     refused = []
@@ -83,7 +83,7 @@ def test_live_owner_is_not_given_up(table, at_point, point):
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["staging.before", "seal.before", "progress.after", "publish.before"])
+@pytest.mark.parametrize("point", ["staging.before", "seal.before", "seal.after", "publish.before"])
 def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point, point):
     before = table.rows("orders")
     change_source(table)
@@ -106,7 +106,7 @@ def test_owner_that_was_only_stopped_fails_after_it_was_given_up(table, at_point
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_refresh_whose_main_is_gone_can_be_given_up(table, crash_at, is_cancelled):
-    refresh_id = die(table, crash_at, "progress.after")
+    refresh_id = die(table, crash_at, "seal.after")
     if is_cancelled:
         table.store.request_cancel(table.store.table("orders").id, "ann")
     shutil.rmtree(table.root / "orders")
@@ -139,7 +139,7 @@ def damage_without_a_word(log):
 
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("break_log", [lose, lose_a_commit, damage, damage_without_a_word])
-@pytest.mark.parametrize("point", ["staging.after", "progress.after", "published.after"])
+@pytest.mark.parametrize("point", ["staging.after", "seal.after", "published.after"])
 def test_refresh_whose_main_is_no_table_any_more_can_be_given_up(table, crash_at, point, break_log):
     die(table, crash_at, point)
     break_log(table.root / "orders/_delta_log")

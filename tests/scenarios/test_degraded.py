@@ -138,7 +138,7 @@ def test_job_that_somebody_cancels_in_spark_keeps_no_other_table_from_being_mend
     def cancel() -> None:
         raise InterruptedRefreshError("another", "its Spark job was cancelled: [SPARK_JOB_CANCELLED].")
 
-    at_point("progress.before", cancel)
+    at_point("seal.before", cancel)
     lake.refresher().recover(lake.caller(), told.append)
 
     assert any(line.startswith("orders: refresh ") and line.endswith("was ended: published.") for line in told)
@@ -160,7 +160,7 @@ def mend(lake: Any, mode: str) -> None:
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("point", ["acquire.before", "fence.after", "progress.before", "published.before"])
+@pytest.mark.parametrize("point", ["acquire.before", "fence.after", "seal.before", "published.before"])
 def test_engine_that_is_gone_between_two_calls_is_an_error_that_a_retry_may_mend(table_in, at_point, point):
     """A Connect client whose server died has no session, and may notice so where nobody expects Spark to fail."""
     table = table_in("atomic")

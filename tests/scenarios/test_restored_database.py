@@ -41,12 +41,11 @@ pytestmark = pytest.mark.slow
 EVEN_LATER = ("UPDATE {t} SET v = 'later' WHERE id % 7 = 0", "DELETE FROM {t} WHERE id = 12")
 ASKED = ("refresh", "recover", "abandon", "cancel", "drop")
 # The points at which the database is no longer as at the point before. The third chunk is of partitions that are gone.
-_PROGRESS = ("progress.after", "progress.after:2", "progress.after:3")
 _COMMITTED = ("committed.after", "committed.after:2", "committed.after:3")
 _BEGINNING, _END = ("acquire.before", "acquire.after", "seal.after"), ("published.after", "normal.after")
 MOMENTS = {
-    "atomic": (*_BEGINNING, *_PROGRESS, *_END),
-    "progressive": (*_BEGINNING, *(point for pair in zip(_PROGRESS, _COMMITTED, strict=True) for point in pair), *_END),
+    "atomic": (*_BEGINNING, *_END),
+    "progressive": (*_BEGINNING, *_COMMITTED, *_END),
 }
 AT_REST = ("acquire.before", "normal.after")
 CASES = [
@@ -238,7 +237,7 @@ def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(tab
     change_source(table)
     published = table.refresh()
     table.sql(EVEN_LATER[0], path="raw/orders")
-    crash_at("progress.after")
+    crash_at("seal.after")
     with pytest.raises(Crash):
         table.refresh()
     died = table.store.state(table.store.table("orders").id).refresh_id
@@ -320,9 +319,7 @@ def recovered(lake: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("later", [0, 1])
-@pytest.mark.parametrize(
-    "point", ["acquire.before", "acquire.after", "seal.after", "progress.after", "published.after"]
-)
+@pytest.mark.parametrize("point", ["acquire.before", "acquire.after", "seal.after", "published.after"])
 def test_what_is_kept_of_files_is_not_believed_of_another_publish(lake, monkeypatch, point, later):
     """The database names sums and copies of files that a later publish has replaced, or that it knows nothing of."""
     monkeypatch.setattr(strategy, "MIN_ROWS_FOR_NEW_FILES", 0)

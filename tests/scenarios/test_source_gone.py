@@ -177,7 +177,7 @@ STRATEGIES = {
     ),
 }
 OF_DATABASES = ("connection gone", "database gone")  # a Connect server of the tests has no drivers
-POINTS = ("acquire.after", "staging.after", "seal.after", "progress.after", "publish.after", "published.after")
+POINTS = ("acquire.after", "staging.after", "seal.after", "publish.after", "published.after")
 
 
 @pytest.fixture(autouse=True)

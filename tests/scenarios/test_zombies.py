@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.victim("owner stopped, taken over, c
 
 POINTS = [
     *("acquire.after", "fence.before", "fence.after", "staging.after", "seal.before", "seal.after"),
-    *("changes.before", "progress.before", "progress.after", "publish.before", "publish.after", "published.before"),
-    *("published.after", "staging_delete.before", "staging_delete.after"),
+    *("publish.before", "publish.after", "published.before", "published.after"),
+    *("staging_delete.before", "staging_delete.after"),
 ]
 
 
@@ -40,7 +40,7 @@ def test_stopped_owner_is_taken_over_and_fails_when_it_goes_on(table, at_point, 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "point", ["fence.before", "seal.after", "progress.after", "publish.before", "publish.after", "staging_delete.after"]
+    "point", ["fence.before", "seal.after", "publish.before", "publish.after", "staging_delete.after"]
 )
 def test_twin_of_the_same_task_does_the_same_work_once(table, at_point, point):
     change_source(table, point)

@@ -94,11 +94,6 @@ class Source(Part):
         return True
 
     @property
-    def may_keep_rows(self) -> bool:
-        """True if the definition allows to keep copies of the source's rows between refreshes, by file."""
-        return False
-
-    @property
     def is_text(self) -> bool:
         """True if its rows have to be parsed from text, which takes longer than reading columns."""
         return False

@@ -41,9 +41,6 @@ def _allowed_combinations(schema: dict[str, Any]) -> None:
         {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}
         for name, value in (("publish", {"const": "progressive"}), ("frozen_before", {"type": "string"}))
     ]
-    unpartitioned = {"properties": {"partition_by": {"maxItems": 0}}}
-    hashed = {"required": ["hash_partitions"], "properties": {"hash_partitions": {"type": "integer"}}}
-    schema["allOf"].append({"if": hashed, "then": unpartitioned})
     last_wins = {"required": ["on_conflict"], "properties": {"on_conflict": {"const": "overwrite"}}}
     ordered = {"required": ["order_by"], "properties": {"order_by": {"minItems": 1}}}
     chooses = {"required": ["on_conflict"], "properties": {"on_conflict": {"enum": ["overwrite", "ignore", "keep"]}}}
@@ -80,13 +77,6 @@ class RefreshableTable(Part):
     source: AnySource
     key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
     partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of the table.")
-    hash_partitions: int | None = Field(
-        default=None,
-        ge=2,
-        le=1024,
-        strict=True,
-        description="For a table without partition_by: parts by a hash of the key, in staging and progress only.",
-    )
     publish: Literal["atomic", "progressive"] = Field(
         default="atomic",
         description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
@@ -169,7 +159,11 @@ class RefreshableTable(Part):
         " that `amv why` reads one feed instead of old versions. Each changed row is then written twice.",
     )
     chunk_rows: int = Field(
-        default=5_000_000, ge=1, le=10**12, strict=True, description="Rows of the source compared in one step."
+        default=5_000_000,
+        ge=1,
+        le=10**12,
+        strict=True,
+        description="With publish: progressive, rows that are committed in one step.",
     )
     catalog_name: str | None = Field(
         default=None,
@@ -208,8 +202,6 @@ class RefreshableTable(Part):
             raise ValueError("on_conflict: overwrite needs order_by, which decides which of two rows is the last")
         if self.order_by and self.on_conflict == "fail":
             raise ValueError("order_by needs on_conflict: overwrite, ignore or keep")
-        if self.hash_partitions is not None and self.partition_by:
-            raise ValueError("hash_partitions are for tables without partition_by")
         if self.frozen_before is not None and not self.partition_by:
             raise ValueError("frozen_before needs partition_by: it is a bound of the first partition column")
         if self.publish == "progressive" and self.approval != "never":
@@ -263,11 +255,6 @@ class RefreshableTable(Part):
     def source_kind(self) -> SourceKind:
         """What the source can do."""
         return kind_of_source(self.source)
-
-    @property
-    def is_partitioned(self) -> bool:
-        """True if a refresh works through parts of the table, natural or by a hash of the key."""
-        return bool(self.partition_by) or self.hash_partitions is not None
 
     @property
     def may_move(self) -> bool:

@@ -24,16 +24,6 @@ def partition_values(name: str) -> tuple[str | None, ...]:
     return tuple(json.loads(name))
 
 
-def hash_partition_name(index: int) -> str:
-    """Return the name of a hash partition; `index` starts at 0."""
-    return partition_name([f"hash {index}"])
-
-
-def hash_partition_index(name: str) -> int:
-    """Return the index in a hash partition's name."""
-    return int((partition_values(name)[0] or "").removeprefix("hash "))
-
-
 def unstorable(name: str, columns: Sequence[str]) -> str | None:
     """Return the problem with a partition's values, or None if Delta stores them unchanged.
 

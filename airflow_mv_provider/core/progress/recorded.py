@@ -21,7 +21,8 @@ class PartitionCounts:
 class RecordedChunk:
     """Corrections that are written, measured and recorded: exactly those that main at `base_version` needs.
 
-    path : None when the chunk needs no correction
+    path     : None when the chunk needs no correction; where the corrections of other chunks may lie, too
+    is_whole : it is the only chunk
     committed_version : main's version with these corrections; only a progressive refresh commits chunk by chunk
     """
 
@@ -35,6 +36,7 @@ class RecordedChunk:
     num_bytes: int
     partitions: tuple[PartitionCounts, ...] = field(default=())
     committed_version: int | None = None
+    is_whole: bool = True
 
     @property
     def is_overwrite(self) -> bool:
@@ -94,5 +96,5 @@ def total(recorded: Iterable[RecordedChunk]) -> Counts:
 
 
 def changed_partitions(parts: Iterable[PartitionCounts]) -> int:
-    """Return in how many partitions a row is to be changed; of a partition that is cut into slices each is a part."""
-    return len({part.partition for part in parts if part.counts.changes})
+    """Return in how many partitions a row is to be changed."""
+    return sum(1 for part in parts if part.counts.changes)

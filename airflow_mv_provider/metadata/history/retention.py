@@ -1,7 +1,8 @@
 """Retention of a table's history: refreshes that ended long ago are removed, except those that are still needed.
 
 kept, however old    a running one; the last that ended, that published, and that covered everything with success; the
-                     one whose digests the next comparison uses, since its files belong to it; one that a waiter joined
+                     one whose fingerprints the next comparison uses, since its files belong to it; one that a waiter
+                     joined
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, delete, func, select
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.scope.ledger import DONE
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
@@ -31,11 +32,10 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     """
     lock_state(db, table_id)
     db.execute(delete(RowAnswer).where(RowAnswer.table_id == table_id, RowAnswer.at_ms < before_ms))
-    state = db.execute(select(State.refresh_id, State.published_digests).where(State.table_id == table_id)).one()
-    digests = state.published_digests
+    state = db.execute(select(State.refresh_id, State.published_totals).where(State.table_id == table_id)).one()
     has_ended = (Refresh.table_id == table_id, Refresh.outcome != Outcome.RUNNING)
-    layers = PublishedDigests.from_json(digests).layers if digests else ()
-    kept = [state.refresh_id, *(layer.refresh_id for layer in layers)]
+    published = Published.from_json(state.published_totals) if state.published_totals else None
+    kept = [state.refresh_id, *(each.refresh_id for each in (published.kept if published else ()))]
     kept += db.scalars(select(Ticket.joined_refresh).where(Ticket.table_id == table_id))
     kept += db.scalars(select(Refresh.id).where(*has_ended).order_by(Refresh.number.desc()).limit(1))
     kept += db.scalars(newest(table_id, (Outcome.PUBLISHED,)))

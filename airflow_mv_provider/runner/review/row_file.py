@@ -1,8 +1,6 @@
 """Find the file of a source that a row of main came from, and its line, as main was published last.
 
-    rows kept by file ──────────────────────┐
-                                            ├─▶ the file ──▶ if it is as it was read: its lines with the key
-    otherwise, if all files are small, they ┘
+    all files, if they are not too large ──▶ the file ──▶ if it is as it was read: its lines with the key
 
 Nothing is guessed: lines are named only if the file's reader finds as many rows with the key as lines have it, and one
 of them is main's row.
@@ -10,7 +8,7 @@ of them is main's row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -20,21 +18,17 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.approval import row_history as core
 from airflow_mv_provider.core.approval.audit import source_obstacle
 from airflow_mv_provider.core.approval.row_history import Row, SourcePlaces
-from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import Workspace, files_of
-from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.state import RefreshRecord, TableRecord
+from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, SourceChangedError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.sources.table_source import TableSource
-from airflow_mv_provider.spark import delta, marking
-from airflow_mv_provider.spark.compare import file_sums
+from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.compare.one_row import OneRow
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout
 
-_MAX_SEARCHED_BYTES = 256 << 20
+_MAX_TEXT_BYTES = 256 << 20  # to be parsed
+_MAX_BYTES = 64 << 30  # of files in columns: only the key is read
 _MAX_FILES = 5
 
 
@@ -42,8 +36,8 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
     """Return the file and lines that a row came from; None if its source has no files of its own.
 
     rows : main's, as they were published last
-    cost : two small scans of what is kept by file, or one of all files, of at most 256 MiB; three of the file, if it is
-           of text and has at most 1 GiB
+    cost : a scan of all files, of at most 256 MiB of text or of 64 GiB in columns; three of the file, if it is of text
+           and has at most 1 GiB
     """
     store, state = context.store, context.store.state(table.id)
     publish = store.publish_of(table.id, state.published_upper, state.published_version)
@@ -58,7 +52,7 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
         return SourcePlaces(no_file="the last refresh has read only some partitions")
     try:
         with closing(context.source_of(table, definition)) as source, translated(table.name):
-            search = _Search(context, table, publish, state.published_digests, source, pin.frontier, one)
+            search = _Search(source, pin.frontier, one)
             return _found(search, rows)
     except InterruptedRefreshError:
         raise
@@ -70,15 +64,8 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What a row is searched for in: the source as it was when `publish` brought its state.
+    """What a row is searched for in: the source as it was when main was published last."""
 
-    kept : what that left, which may have the source's rows by file
-    """
-
-    context: Context
-    table: TableRecord
-    publish: RefreshRecord
-    kept: PublishedDigests | None
     source: TableSource
     pin: Frontier
     one: OneRow
@@ -86,13 +73,11 @@ class _Search:
 
 def _found(search: _Search, rows: Sequence[Row]) -> SourcePlaces:
     source, pin, condition = search.source, search.pin, search.one.condition
-    in_files = _in_kept(search)
-    if in_files is None:
-        if (obstacle := _search_obstacle(source, pin)) is not None:
-            return SourcePlaces(no_file=obstacle)
-        source.verify(pin)
-        in_files = _by_file(source.of_files(pin).where(condition))
-        source.verify(pin)
+    if (obstacle := _search_obstacle(source, pin)) is not None:
+        return SourcePlaces(no_file=obstacle)
+    source.verify(pin)
+    in_files = _by_file(source.of_files(pin).where(condition))
+    source.verify(pin)
     if not in_files:
         return SourcePlaces(no_file="no file of the source has its key")
     if len(in_files) > _MAX_FILES:
@@ -107,32 +92,14 @@ def _found(search: _Search, rows: Sequence[Row]) -> SourcePlaces:
 
 def _search_obstacle(source: TableSource, pin: Frontier) -> str | None:
     """Return why all files are not searched for a row; None if they are."""
-    if (source.num_bytes(pin) or 0) > _MAX_SEARCHED_BYTES:
-        return f"its rows are not kept by file, and its files are larger than {_MAX_SEARCHED_BYTES >> 20} MiB together"
+    limit = _MAX_TEXT_BYTES if source.table.source.is_text else _MAX_BYTES
+    if (source.num_bytes(pin) or 0) > limit:
+        return f"its files are larger than {limit >> 20:,} MiB together"
     if source.table.errors is not None:
         return "the table has an error table"
     if not source.determinism(pin).is_row_for_row:
         return "its rows are not computed each from one record"
     return None
-
-
-def _in_kept(search: _Search) -> Mapping[str, int] | None:
-    """Return the file that has the row, by what is kept of the source's files; None if that does not show it."""
-    kept, table, spark = search.kept, search.table, search.context.spark
-    if kept is None or kept.path is None:
-        return None
-    files = file_sums.read(spark, table.name, files_of(kept.path))
-    if not set((search.source.file_ids(search.pin) or {}).values()) <= files.keys():
-        return None
-    layout = Layout(search.publish.definition, schema.columns_of(delta.schema_of(spark, table.main).jsonValue()))
-    try:
-        place = Workspace(table.warehouse, table.uuid, kept.refresh_id)
-        rows = file_sums.rows_of(spark, files.values(), layout, place)
-        return None if rows is None else _by_file(rows.where(search.one.condition)) or None
-    except InterruptedRefreshError:
-        raise
-    except MvError:
-        return None  # a copy is gone or damaged
 
 
 def _by_file(rows: DataFrame) -> dict[str, int]:

@@ -46,16 +46,13 @@ def approved_guards(
     has_changes: bool,
     changes_columns: bool,
     keep_sample: Callable[[], bool],
-    is_listed: bool = True,
-) -> tuple[str, ...] | None:
+) -> tuple[str, ...]:
     """Return the guards that the approval of the recorded corrections overrides; hold the refresh if it needs one.
 
     refusals        : of all guards that refuse the corrections
     has_changes     : they change a row or a column of main
     changes_columns : they change main's columns
     keep_sample     : keeps some of the rows that they change, for the person who decides
-    is_listed       : they are recorded row by row; those of an overwrite are not
-    returns         : None if the refresh needs a decision, and its rows have to be listed first
     raises          : RefreshHeldError, the lease being given up then; RefreshCancelledError, if it was rejected;
                       HoldExpiredError, if it was not decided in time
     """
@@ -79,8 +76,6 @@ def approved_guards(
             raise RefreshCancelledError(name, last.refusal if last else "it was rejected.")
         case Step.EXPIRE:
             raise HoldExpiredError(name, f"it was not decided in time: {last.reason if last else why}")
-        case Step.HOLD if not is_listed:
-            return None
         case Step.HOLD:
             keep_sample()
             hold = _begun(work, merge_round, why or (last.reason if last else ""), refusals)

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def conclude(work: Work, fenced: FencedMain, clock: PhaseClock) -> None:
-    """Record the refresh as published; keep none of its digests.
+    """Record the refresh as published; keep nothing of its rows.
 
     raises : OvertakenError, if main's log does not prove that main had all of the refresh's rows
     """
@@ -46,7 +46,7 @@ def conclude(work: Work, fenced: FencedMain, clock: PhaseClock) -> None:
             commit=whole.mark,
             counts=replace(counts, deleted=counts.deleted - num_kept),
             num_kept=(work.current().num_kept or 0) + num_kept if whole.note.keeps_rows else None,
-            digests=None,
+            totals=None,
             bytes_main=0,
             seconds=clock.spent(),
             is_main_known=False,

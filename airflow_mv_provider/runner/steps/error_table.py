@@ -106,7 +106,7 @@ class ErrorTable:
         if found is None:
             return Rejected()
         with durable(Write.COLLECTED):
-            return rejected.collect(found, work.definition, work.workspace.errors(work.own.epoch))
+            return rejected.collect(found, work.definition, work.workspace.at("errors", work.own.epoch))
 
     def collect_events(self, events: DataFrame) -> Rejected:
         """Write the records of a log that cannot be rows of main into staging; nothing without an error table.
@@ -118,7 +118,7 @@ class ErrorTable:
             return Rejected()
         found = rejected.collect_events(events, self._table, self._continued(), work.definition)
         with durable(Write.COLLECTED):
-            return rejected.keep_events(found, work.definition, work.workspace.errors(work.own.epoch))
+            return rejected.keep_events(found, work.definition, work.workspace.at("errors", work.own.epoch))
 
     def _continued(self) -> int | None:
         """Return the version of the error table that a log is continued from, with main's at the last publish."""
@@ -137,7 +137,9 @@ class ErrorTable:
         if version is None:
             return Rejected()
         with durable(Write.COLLECTED):
-            return rejected.collect_former(self._table, version, work.definition, work.workspace.errors(work.own.epoch))
+            return rejected.collect_former(
+                self._table, version, work.definition, work.workspace.at("errors", work.own.epoch)
+            )
 
     def check(self) -> None:
         """Check that the collected records can be published.

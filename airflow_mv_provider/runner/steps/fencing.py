@@ -20,7 +20,7 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.progress.digests import PublishedDigests
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.state import RefreshState, is_fenced_by_last_publish, is_main_as_published
 from airflow_mv_provider.exceptions import (
     EngineError,
@@ -150,16 +150,11 @@ class FencedMain:
         """True if main's log proves that main at the fence was still as the last publish left it."""
         return is_main_as_published(self._work.store.state(self._work.table.id), self._commits)
 
-    def published_digests(self) -> PublishedDigests | None:
-        """Return the digests of the last publish if main's log proves that they are those of main at the base."""
-        found = self.published_totals()
-        return None if found is None or found.path is None else found
-
-    def published_totals(self) -> PublishedDigests | None:
-        """As `published_digests`, also if no digests but only totals are kept of main's rows."""
+    def published(self) -> Published | None:
+        """Return what the last publish has left, if main's log proves that main at the base is still like that."""
         work = self._work
         state = work.store.state(work.table.id)
-        found = state.published_digests
+        found = state.published_totals
         if not work.definition.keeps_content(state.published_hash) or self.base != self._commits[0].version:
             return None
         if found is None or found.columns != schema.fingerprint(work.layout.columns):

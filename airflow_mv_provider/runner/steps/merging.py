@@ -1,7 +1,7 @@
-"""The steps of MERGING: compare chunk by chunk, judge, publish, and start over if main has changed.
+"""The steps of MERGING: judge the sealed corrections, publish them, and compare again if main has changed.
 
-    atomic       compare every chunk ─▶ judge the exact counts ─▶ one commit ─▶ published
-    progressive  judge by keys ─▶ (compare the chunks of some partitions ─▶ one commit ─▶ recorded)... ─▶ published
+    atomic       judge ─▶ one commit ─▶ published
+    progressive  judge ─▶ (the partitions of one chunk: one commit ─▶ recorded)... ─▶ published
 
 Main's log alone decides whether a commit happened. A takeover reads the recorded chunks from the database and their
 commits from the log, and continues from there.
@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.fence import (
     Commit,
     LogCheck,
@@ -25,23 +26,25 @@ from airflow_mv_provider.core.fence import (
     next_txn_version,
 )
 from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.progress import totals
 from airflow_mv_provider.core.progress.chunk import Chunk, part_number
-from airflow_mv_provider.core.progress.digests import PublishedDigests, digests_to_keep
+from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
-from airflow_mv_provider.core.progress.seal import Seal
-from airflow_mv_provider.exceptions import MainMovedError
+from airflow_mv_provider.core.progress.totals import Totals, with_added
+from airflow_mv_provider.exceptions import MainMovedError, SealBrokenError
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.approval import leaves_out_deletes, may_be_held
-from airflow_mv_provider.runner.steps.comparison import Comparison, recorded_chunk
+from airflow_mv_provider.runner.steps.approval import leaves_out_deletes
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
-from airflow_mv_provider.runner.steps.judge import Judge
+from airflow_mv_provider.runner.steps.judge import judge
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher, size_of_main
+from airflow_mv_provider.runner.steps.recording import overwritten, recorded_chunks
 from airflow_mv_provider.runner.steps.rewriting import is_rewritten
-from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark.compare import changes, digests, recorded_changes
-from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.runner.steps.work import Work, totals_of_main
+from airflow_mv_provider.spark import delta, partitions, storage
+from airflow_mv_provider.spark.compare import hashing, recorded_changes, whole
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
 log = logging.getLogger(__name__)
@@ -63,8 +66,7 @@ class Merging:
         # The owner that sealed may have committed, or may still commit, until our fence is in main's log.
         self._is_unknown = work.refresh.seal is not None
         self._has_replaced_as_sealed = False
-        self._comparison: Comparison | None = None  # of the seal with main at the base
-        self._judge = Judge(work, fenced, self._compared, self._is_replaced)
+        self._again: tuple[RecordedChunk, ...] = ()  # of this round, if main was compared again since the seal
 
     @property
     def has_tried_publish(self) -> bool:
@@ -86,24 +88,17 @@ class Merging:
         """Store whether main's log at our fence holds a commit of this refresh by an earlier owner."""
         self._is_unknown, self._is_in_main = False, self._fenced.holds_publish
 
-    def record_comparison(self, seal: Seal, buckets: Buckets | None) -> None:
-        """Keep the buckets in which the seal and main differ, as far as staging has computed them."""
-        self._comparison = self._new_comparison(seal, buckets)
-
     def compare(self, chunk: Chunk) -> None:
-        """Compute one chunk's corrections and record them, or record that main will be replaced."""
+        """Record one chunk's corrections of a new round, or record that main will be replaced."""
         work = self._work
-        merge_round = work.current().merge_round
-        record = self._known(chunk) if merge_round == 0 or self._is_replaced() else None
-        if record is None:
-            record = self._compared().compare(chunk, merge_round)
+        record = next(each for each in self._compared_again() if each.number == chunk.number)
         log.debug(
             "%s refresh %s epoch %d: chunk %d against version %d: %d rows to change at %s",
             *(work.table.name, work.own.refresh_id, work.own.epoch, chunk.number),
             *(record.base_version, record.num_rows, record.path),
         )
         with durable(Write.PROGRESS):
-            self._work.store.merging.record_chunk(self._work.own, record, is_progressive=self._work.is_progressive)
+            work.store.merging.record_chunk(work.own, record, is_progressive=work.is_progressive)
 
     def publish(self, recorded: Sequence[RecordedChunk]) -> None:
         """Make or confirm the commit of everything; one move per call, and the next call reads main's log again.
@@ -132,13 +127,7 @@ class Merging:
             case Move.MERGE:
                 is_replaced = self._is_replaced()
                 if not self.is_published:  # else what follows completes what was judged, and decided, before
-                    if is_replaced and not self._fenced.is_empty:
-                        may_publish = self._judge.by_keys(is_counted=may_be_held(self._work))
-                    else:
-                        may_publish = self._judge.by_counts(counts, recorded)
-                    if not may_publish:
-                        self._list_rows()
-                        return
+                    judge(self._work, counts, recorded)
                     self._errors.check()
                 if leaves_out_deletes(self._work, has_kept=self._has_kept) and self._leave_out_deletes(recorded):
                     return
@@ -151,36 +140,32 @@ class Merging:
                 else:
                     self._publisher.merge(layout, recorded, txn_version)
 
-    def publish_part(self, chunks: Sequence[RecordedChunk], *, is_first: bool) -> None:
-        """Make or record the commit of some chunks, which together are whole partitions; one move per call.
+    def publish_part(self, chunk: RecordedChunk, *, is_first: bool) -> None:
+        """Make or record the commit of one chunk; one move per call.
 
         is_first : no chunk of this refresh is recorded as committed
         """
-        numbers = [chunk.number for chunk in chunks]
-        part = part_number(numbers)
-        commits, check = self._publisher.check_log(chunks, part)
-        counts = total(chunks)
+        part = part_number(chunk.number)
+        commits, check = self._publisher.check_log([chunk], part)
+        counts = total([chunk])
         match next_part_move(check):
             case Move.DONE if check.lacks(counts):
                 self._start_over(check, counts)
             case Move.DONE:
                 version, num_bytes = check.published[-1].version, check.bytes_added
                 with durable(Write.COMMITTED):
-                    self._work.store.merging.record_committed(self._work.own, numbers, version, counts, num_bytes)
+                    self._work.store.merging.record_committed(
+                        self._work.own, [chunk.number], version, counts, num_bytes
+                    )
             case Move.START_OVER:
                 self._start_over(check, counts)
             case Move.MERGE:
                 if is_first and not self.has_committed:
-                    self._judge.by_keys()
+                    _, recorded = self._work.store.chunks(self._work.own.refresh_id)
+                    judge(self._work, total(recorded), recorded)
                     self._errors.check()
                 txn_version = next_txn_version(commits, self._work.own.epoch)
-                self._publisher.merge(self._work.layout_now(), chunks, txn_version, part)
-
-    def close(self) -> None:
-        """Release what Spark caches for the comparison."""
-        if self._comparison is not None:
-            self._comparison.close()
-            self._comparison = None
+                self._publisher.merge(self._work.layout_now(), [chunk], txn_version, part)
 
     def _may_stop(self) -> bool:
         return self._work.is_progressive or not self.is_published
@@ -203,8 +188,8 @@ class Merging:
             present = recorded_changes.present_keys(work.main, work.layout, recorded)
             written = (
                 recorded_changes.without_deletes(
-                    *(work.spark, work.layout, work.seal.num_buckets, chunk),
-                    place.kept(epoch, merge_round, chunk.number),
+                    *(work.spark, work.layout, chunk),
+                    place.without_deletes(epoch, merge_round, chunk.number),
                     present,
                 )
                 for chunk in recorded
@@ -215,30 +200,40 @@ class Merging:
                 work.store.merging.record_kept(work.own, kept)
         return bool(kept)
 
-    def _list_rows(self) -> None:
-        """Begin a round that compares row by row instead of overwriting main: a person decides about rows."""
-        work = self._work
-        log.info("%s: its changes need a decision, so they are compared row by row", work.table.name)
-        with durable(Write.DISCARD):
-            work.store.merging.discard_chunks(work.own, None, 0)
-        self._publisher = Publisher(work, self._may_stop)
+    def _compared_again(self) -> tuple[RecordedChunk, ...]:
+        """Return the corrections of main as it is at the base, compared with the sealed rows once in this round.
 
-    def _known(self, chunk: Chunk) -> RecordedChunk | None:
-        """Return the record of a chunk that needs no comparison of rows; None if the chunk must be compared."""
-        work, seal, published = self._work, self._work.seal, self._fenced.published_totals()
-        if published is not None and seal.is_as(published.path):
-            found = changes.nothing(seal, chunk)  # no row differs, so not even its digests are read again
-        elif seal.strategy == "replace":
-            # An empty main has no rows to compare with.
-            found = changes.replacement(seal, None if self._fenced.is_empty else self._compared().buckets)
-        elif seal.changes is not None and published is not None:  # of main as it still is
-            found = changes.staged(work.spark, work.layout, seal, published)
-        else:
-            return None
-        merge_round = work.current().merge_round
-        return recorded_chunk(
-            chunk, found, epoch=work.own.epoch, merge_round=merge_round, base_version=self._fenced.base
+        raises : SealBrokenError, when the rows read now are not the sealed rows
+        """
+        if self._again:
+            return self._again
+        work, seal = self._work, self._work.seal
+        merge_round, base, layout = work.current().merge_round, self._fenced.base, work.layout
+        sealed = {part.partition: part.totals for part in seal.partitions if part.num_rows}
+        if self._is_replaced():
+            counts = {name: Counts(each.num_rows, 0, each.num_rows) for name, each in sealed.items()}
+            record = overwritten(work.own, counts, seal.totals, base)
+            self._again = (replace(record, merge_round=merge_round),)
+            return self._again
+        rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
+        main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, base), layout))
+        with durable(Write.CHANGES):
+            found = whole.compared(
+                *(hashing.aligned(rows, layout), main, layout, None, work.unwritten),
+                small=work.settings.fingerprint_rows,
+            )
+        if with_added({}, found.partitions) != sealed:
+            raise SealBrokenError(work.table.name, "the source no longer has the rows that were sealed.")
+        chunks, _ = work.store.chunks(work.own.refresh_id)
+        with translated(work.table.name):
+            num_bytes = storage.num_bytes(work.spark, found.written.path) if found.written else 0
+        self._again = recorded_chunks(
+            *(chunks, found.written, found.partitions, work.own),
+            base=base,
+            merge_round=merge_round,
+            num_bytes=num_bytes,
         )
+        return self._again
 
     def _is_replaced(self) -> bool:
         """True if this round overwrites main. Later rounds, after foreign commits, merge corrections instead.
@@ -261,26 +256,6 @@ class Merging:
         written = check.published[-1].metrics.get("numOutputRows")
         return written is not None and int(written) != self._work.seal.num_rows
 
-    def _compared(self) -> Comparison:
-        if self._comparison is None:
-            self._comparison = self._new_comparison(self._work.seal)
-        return self._comparison
-
-    def _new_comparison(self, seal: Seal, buckets: Buckets | None = None) -> Comparison:
-        work = self._work
-        return Comparison(
-            work.main,
-            work.layout,
-            seal,
-            work.source_rows,
-            work.workspace,
-            work.own.epoch,
-            self._fenced.base,
-            self._fenced.published_digests(),
-            is_adopting=work.definition.adopt and work.store.state(work.table.id).published_version is None,
-            buckets=buckets,
-        )
-
     def _published(
         self,
         recorded: Sequence[RecordedChunk],
@@ -297,10 +272,7 @@ class Merging:
         num_kept = None if before is None and not num_unrecorded else (before or 0) + num_unrecorded
         version = check.published[-1].version if check.published else check.latest
         is_continued = self._fenced.is_as_published and not work.current().merge_round
-        if num_kept is None:
-            kept = self._digests_to_keep(self._work.seal, is_overwritten=check.is_overwritten)
-        else:
-            kept = None if num_unrecorded else self._digests_with_kept_rows(recorded)
+        known, parts, are_all = self._known_from_now(recorded, check, has_unrecorded=bool(num_unrecorded))
         with durable(Write.PUBLISHED):
             work.store.merging.published(
                 work.own,
@@ -309,7 +281,9 @@ class Merging:
                 counts=counts,
                 # The rows of a progressive refresh were counted when each commit was recorded.
                 is_counted=work.is_progressive,
-                digests=kept,
+                totals=known,
+                partitions=parts,
+                are_all_partitions=are_all,
                 bytes_main=check.bytes_added,
                 seconds=self._clock.spent(),
                 is_continued=is_continued,
@@ -317,39 +291,49 @@ class Merging:
                 main_bytes=size_of_main(work, (*self._fenced.commits, *commits), version),
                 pauses=work.is_rollback,
             )
-        self.close()  # before CLEANUP deletes the files behind Spark's cache
 
-    def _digests_to_keep(self, seal: Seal, *, is_overwritten: bool) -> PublishedDigests | None:
-        """Return the digests of main as it is now; None if the known digests do not cover all of main.
+    def _known_from_now(
+        self, recorded: Sequence[RecordedChunk], check: LogCheck, *, has_unrecorded: bool
+    ) -> tuple[Published | None, dict[str, Totals], bool]:
+        """Return what is known of main from now on, the totals of partitions, and whether these are all partitions.
 
-        None also after an overwrite unless this process has checked that it wrote exactly the sealed rows.
+        Nothing is known after an overwrite unless this process has checked that it wrote exactly the sealed rows, and
+        where main's commit has left out other deletes than those that are recorded.
         """
-        work = self._work
-        if is_overwritten and not self._has_replaced_as_sealed:
-            return None
-        last = work.store.state(work.table.id).published_digests
-        if last is not None and seal.is_as(last.path):
-            return last  # no row differed
-        if work.refresh.scope.is_everything:
-            return digests_to_keep(seal, work.own.refresh_id)
-        before = self._fenced.published_digests()
-        if before is None or before.num_buckets != seal.num_buckets:
-            return None
-        path = work.unwritten(work.workspace.digests(work.own.epoch))
-        found = digests.merged(work.spark, work.layout, before, seal, path)
-        return replace(found, refresh_id=work.own.refresh_id) if found else None
-
-    def _digests_with_kept_rows(self, recorded: Sequence[RecordedChunk]) -> PublishedDigests | None:
-        """Return the digests of main with the recorded corrections, deletes left out; None if they are unknown."""
-        work, before = self._work, self._fenced.published_digests()
-        if before is None or not work.refresh.scope.is_everything:
-            return None
-        if not any(chunk.path for chunk in recorded):
-            return before
-        found = recorded_changes.verified(work.spark, work.layout, recorded).rows
-        path = work.unwritten(work.workspace.digests(work.own.epoch))
-        after = digests.corrected(work.spark, work.layout, before, found, path)
-        return None if after is None else replace(after, refresh_id=work.own.refresh_id)
+        work, seal = self._work, self._work.seal
+        if has_unrecorded or (check.is_overwritten and not self._has_replaced_as_sealed):
+            return None, {}, True
+        before = self._fenced.published() if not work.current().merge_round else None
+        known_before = totals_of_main(work, before)
+        sealed = {part.partition: part.totals for part in seal.partitions}
+        is_as_sealed = work.current().num_kept is None
+        if is_as_sealed and work.layout.is_whole:
+            after = with_added({}, sealed)
+        elif known_before is None:
+            return None, {}, True
+        elif is_as_sealed:
+            compared = {part.partition for chunk in recorded for part in chunk.partitions}
+            after = with_added({}, known_before | {name: sealed.get(name, Totals()) for name in compared})
+        else:
+            added = recorded_changes.added_by(work.spark, work.layout, recorded)
+            if added is None:
+                return None, {}, True
+            after = with_added(known_before, added)
+        is_same_files = seal.files is None and before is not None and seal.is_unchanged
+        found = Published(
+            work.own.refresh_id,
+            totals.total(after.values()),
+            schema.fingerprint(seal.columns),
+            seal.fingerprints,
+            seal.num_shards,
+            before.files if is_same_files and before is not None else seal.files,
+        )
+        if not work.definition.partition_by:
+            return found, {}, True
+        if known_before is None:
+            return found, after, True
+        changed = {name for name in {*known_before, *after} if after.get(name) != known_before.get(name)}
+        return found, {name: after.get(name, Totals()) for name in changed}, False
 
     def _start_over(self, check: LogCheck, counts: Counts) -> None:
         """Discard the corrections, which were computed against an outdated version of main, and begin a new round.
@@ -372,4 +356,4 @@ class Merging:
         self._has_tried_before = True
         self._publisher = Publisher(work, self._may_stop)
         self._fenced.base = check.latest
-        self.close()
+        self._again = ()

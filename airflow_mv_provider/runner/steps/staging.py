@@ -1,15 +1,16 @@
 """The step of REFRESHING: read the source, or only its changes, and prepare the seal that MERGING brings into main.
 
-    incremental   writes the feed's corrections and the digests that main will have; if the feed fails, as below
-    all others    write digests of every row, and a copy if the source cannot be read again at its pinned frontier
+    incremental   what the source lists since the last publish becomes corrections; if it cannot be read, as below
+    corrections   all rows are compared with main's
+    replace       main is empty, or most of its rows are expected to change: they are summed up and not compared
 
-Both produce the same seal. The strategy is finally decided here, because only here is it known how many rows differ.
+All produce the same seal: the totals of the source's rows, and the corrections that turn main into them.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -18,15 +19,17 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core import cost, strategy
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.progress import file_rows
-from airflow_mv_provider.core.progress.chunk import Chunk, plan_chunks
-from airflow_mv_provider.core.progress.digests import PublishedDigests
-from airflow_mv_provider.core.progress.file_rows import Sums
-from airflow_mv_provider.core.progress.joined import join_obstacle
-from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.guard import Counts
+from airflow_mv_provider.core.progress.chunk import WHOLE, Chunk, plan_chunks
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.published import Kept, Published, layers_below, shard_count
+from airflow_mv_provider.core.progress.recorded import RecordedChunk
+from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
+from airflow_mv_provider.core.progress.totals import Totals, total, with_added
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
+    InterruptedRefreshError,
     MainUnsupportedError,
     MvError,
     SchemaMismatchError,
@@ -37,12 +40,27 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps import checking, source_files
+from airflow_mv_provider.runner.steps.approval import may_come_to_wait
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
-from airflow_mv_provider.runner.steps.work import Work
-from airflow_mv_provider.spark import delta, marking, partitions, staging
-from airflow_mv_provider.spark.compare import corrections, feed, frozen, hashing, joined, keys, replay
-from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.runner.steps.recording import overwritten, recorded_chunks
+from airflow_mv_provider.runner.steps.work import Work, totals_of_main
+from airflow_mv_provider.spark import delta, marking, partitions, storage
+from airflow_mv_provider.spark.compare import (
+    corrections,
+    feed,
+    file_sums,
+    fingerprints,
+    frozen,
+    hashing,
+    keys,
+    recorded_changes,
+    replay,
+    totals,
+    whole,
+)
+from airflow_mv_provider.spark.compare.recorded_changes import Written
+from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null
 
 log = logging.getLogger(__name__)
@@ -59,20 +77,42 @@ _UNREADABLE = (
 class Staged:
     """The result of staging, ready to be sealed.
 
-    buckets : the buckets in which it and main differ, if known already
-    frozen  : frozen partitions that differ from the source and will not be changed
-    reason  : the choice's reason and why staging changed the strategy; None if there is nothing to add
+    recorded : the corrections, chunk by chunk
+    frozen   : frozen partitions that differ from the source and will not be changed
+    reason   : the choice's reason and why staging changed the strategy; None if there is nothing to add
     """
 
     seal: Seal
     chunks: tuple[Chunk, ...]
-    buckets: Buckets | None
-    frozen: tuple[str, ...]
-    reason: str | None
+    recorded: tuple[RecordedChunk, ...]
+    frozen: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of the source, and how it differs from main.
+
+    partitions : the totals of the source's rows, of those that are compared
+    written    : the corrections; None if no row differs, or if main is overwritten
+    overwritten : by partition; None if the rows were compared
+    copy       : where the rows were copied to
+    hashed     : all rows, (*columns, _mv_hash bigint); None if only changes were read
+    files      : the totals of the source's files
+    was_joined : all rows were compared, and not by fingerprints
+    """
+
+    partitions: Mapping[str, Totals]
+    written: Written | None = None
+    overwritten: Mapping[str, Counts] | None = None
+    copy: str | None = None
+    hashed: DataFrame | None = None
+    files: source_files.Files | None = None
+    was_joined: bool = False
 
 
 def stage(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
-    """Read what the refresh's strategy reads, and compute its counts and digests.
+    """Read what the refresh's strategy reads, and compute its totals and corrections.
 
     raises : the errors of keys, checks, schema and source; StrategyError, if a strict table's changes cannot be read
     """
@@ -86,101 +126,98 @@ def stage(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
 def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
     problem: str | None = None
     if work.refresh.choice.strategy == "incremental":
-        found = _changes(work, fenced, errors)
-        if isinstance(found, Seal):
-            return Staged(checking.checked(work, found), (Chunk(0, None),), None, (), None)
+        found = _changes(work, fenced)
+        if isinstance(found, _Read):
+            seal = _seal(work, fenced, found, "incremental")
+            if work.has_bad_events:
+                seal = replace(seal, rejected=errors.collect_events(work.copied_events))
+            return _ready(work, fenced, checking.checked(work, seal), found)
         problem = found
     return _everything(work, fenced, errors, problem)
 
 
-def _changes(work: Work, fenced: FencedMain, errors: ErrorTable) -> Seal | str:
+# -- changes alone -----------------------------------------------------------------------------------------------------
+
+
+def _changes(work: Work, fenced: FencedMain) -> _Read | str:
     """Stage the source's changes since the last publish; return why they cannot be read or applied, if they cannot.
 
     raises : StrategyError, if they cannot be read and the table is strict
     """
-    published, batch, place = fenced.published_totals(), work.refresh.batch, work.workspace
+    published, batch = fenced.published(), work.refresh.batch
     since = work.store.binding(work.table.id, batch.lower) if batch else None
-    if published is None or since is None:
+    before = totals_of_main(work, published)
+    if published is None or since is None or before is None:
         return "the table has changed since the last publish"
     if work.layout.changes_main:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, fenced.base)
-    if not (are_kept := published.path is not None):
-        part = work.unwritten(place.digests_of_part(work.own.epoch))
-        published = feed.digests_of(main, work.layout, published, part)
     watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
     may_compare = is_by_files and work.refresh.choice.wanted != "incremental"
     known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
     if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
-        return "the sums of the source's files are not kept"
+        return "the totals of the source's files are not kept"
     try:
         with durable(Write.STAGING):
-            path, files = _write_changes(work, main, published, since.frontier, known)
+            written, files = _write_changes(work, main, published, since.frontier, known)
     except _UNREADABLE as error:
         return _unreadable(work, error, may_compare=may_compare)
     work.source.verify(work.refresh.frontier)
-    if path is None:
+    if written is None:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
-    num_rows = None if watermark is None else work.whole_source.count
-    if work.definition.source_kind.lists_upserts or (is_by_files and known is None):
-        num_rows = lambda: work.source.num_rows(work.refresh.frontier)  # noqa: E731
-    try:
-        to = work.unwritten(place.digests(work.own.epoch))
-        found = feed.seal(work.spark, work.layout, path, main, published, to, num_rows, may_add_layer=are_kept)
-    except SealBrokenError as error:
-        return _unreadable(work, error, may_compare=may_compare)
-    if work.has_bad_events:
-        found = replace(found, rejected=errors.collect_events(work.copied_events))
-    return source_files.keep(work, files, found) if files else found
+    feed.check_keys(work.spark, work.layout, written, main)
+    after = with_added(before, written.added)
+    num_rows = total(after.values()).num_rows
+    there = num_rows
+    if watermark is not None and not work.definition.source_kind.lists_upserts:
+        there = work.whole_source.count()
+    elif work.definition.source_kind.lists_upserts or (is_by_files and known is None):
+        there = work.source.num_rows(work.refresh.frontier)
+    if there != num_rows:
+        problem = f"the source has {there:,} rows, its changes account for {num_rows:,}."
+        return _unreadable(work, SealBrokenError(work.table.name, problem), may_compare=may_compare)
+    return _Read(after, written if written.num_rows else None, files=files or None)
 
 
 def _write_changes(
-    work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, known: source_files.Files | None
-) -> tuple[str | None, source_files.Files]:
+    work: Work, main: DataFrame, published: Published, since: Frontier, known: source_files.Files | None
+) -> tuple[Written | None, source_files.Files]:
     """Write the corrections that turn main into the source.
 
-    known   : what is kept of the source's files
-    returns : where the corrections lie, None if they do not account for all changes; the files of the source, if known
+    known   : the totals that are kept of the source's files
+    returns : the corrections, None if they do not account for all changes; the files of the source, if known
     """
-    path, upper = work.unwritten(work.workspace.feed(work.own.epoch)), work.refresh.frontier
+    upper, layout, path = work.refresh.frontier, work.layout, work.unwritten("changes")
     is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
+    files: source_files.Files = {}
     if work.definition.source_kind.is_log:
         if work.has_bad_events:
             marks = [column.name for column in replay.marks_of(work.copied_events)]
-            events = work.layout.shaped(work.copied_events, *marks)
+            events = layout.shaped(work.copied_events, *marks)
         else:
             events = _copied_events(work, since)
-        feed.write(replay.feed(events, main, work.layout), work.layout, path)
-        return path, {}
-    if work.definition.source_kind.lists_upserts:
-        return _write_upserts(work, main, published, since, path), {}
-    if watermark is not None:
-        feed.write(feed.late(work.whole_source, main, work.layout, watermark), work.layout, path)
-        return path, {}
-    if known is not None:
+        feed.write(replay.feed(events, main, layout), layout, path)
+    elif work.definition.source_kind.lists_upserts:
+        path = _write_upserts(work, main, published, since, path)
+    elif watermark is not None:
+        feed.write(feed.late(work.whole_source, main, layout, watermark), layout, path)
+    elif known is not None:
         new, files = source_files.read_new(work, known)
-        if not is_by_files:
-            feed.write(new.withColumn(corrections.SIGN, F.lit(1)), work.layout, path)
-            return path, files
-        sums = file_rows.total(each.sums for each in files.values())
-        former = source_files.former_rows(work, known, since)
-        if former is None:
-            return _write_replacing(work, new, main, published, path, sums), files
-        keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
-        feed.write_between(new, former, work.layout, path)
-        # The former rows are as trustworthy as this: main with the corrections has exactly the sums of all files.
-        return path if feed.sums_with(work.spark, work.layout, path, published) == sums else None, files
-    feed.write(work.source.feed(since, upper), work.layout, path)
-    return path, {}
+        if is_by_files:
+            return _write_replacing(work, new, main, published, path, total(files.values())), files
+        feed.write(new.withColumn(corrections.SIGN, F.lit(1)), layout, path)
+    else:
+        feed.write(work.source.feed(since, upper), layout, path)
+    return recorded_changes.measured(work.spark, layout, path), files
 
 
 def _copied_events(work: Work, since: Frontier) -> DataFrame:
     """Copy the last event of each key since the last publish; if one truncates, also the newer ones from before it."""
-    upper, place = work.refresh.frontier, work.workspace.new_files(work.own.epoch)
+    upper = work.refresh.frontier
     events = work.source.events(since, upper)
-    copy = feed.copied(events, work.layout, work.unwritten(place), *replay.marks_of(events))
+    copy = feed.copied(events, work.layout, work.unwritten("new"), *replay.marks_of(events))
     noticed = replay.noticed_in(copy)
     if noticed.snapshot_end is not None:
         work.source.check_begun(since, upper, noticed.snapshot_end)
@@ -188,10 +225,10 @@ def _copied_events(work: Work, since: Frontier) -> DataFrame:
         return copy
     log.info("%s: rows that are newer than a TRUNCATE are read once more", work.table.name)
     events = work.source.events(since, upper, cut)
-    return feed.copied(events, work.layout, work.unwritten(place), *replay.marks_of(events))
+    return feed.copied(events, work.layout, work.unwritten("new"), *replay.marks_of(events))
 
 
-def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, since: Frontier, path: str) -> str:
+def _write_upserts(work: Work, main: DataFrame, published: Published, since: Frontier, path: str) -> str:
     """Write the corrections of a source that lists rows that came or changed, and not those that were deleted.
 
     If the source's keys are unique, the number of its rows shows whether any was deleted. Otherwise two rows with one
@@ -202,42 +239,37 @@ def _write_upserts(work: Work, main: DataFrame, published: PublishedDigests, sin
     """
     layout, definition = work.layout, work.definition
     rows = work.source.upserts(since, work.refresh.frontier, main)
-    new = feed.copied(rows, layout, work.unwritten(work.workspace.new_files(work.own.epoch)))
+    new = feed.copied(rows, layout, work.unwritten("new"))
     keys.check_unique(new.where(~any_null(definition.key)), definition)
     if work.source.is_unique(definition.key):
         feed.write_replacing(new, main, layout, path)
-        num_rows = feed.sums_with(work.spark, layout, path, published)[0]
+        num_rows = (published.totals + recorded_changes.measured(work.spark, layout, path).total).num_rows
         if num_rows == work.source.num_rows(work.refresh.frontier):
             return path
-        path = work.unwritten(work.workspace.feed(work.own.epoch))
+        path = work.unwritten("changes")
     feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
     return path
 
 
 def _write_replacing(
-    work: Work,
-    new: DataFrame,
-    main: DataFrame,
-    published: PublishedDigests,
-    path: str,
-    sums: Sums,
-) -> str | None:
+    work: Work, new: DataFrame, main: DataFrame, published: Published, path: str, expected: Totals
+) -> Written | None:
     """Write the corrections that turn main into the source, as the rows of its new files show them.
 
-    new     : the rows of new files, (*columns, _mv_hash bigint)
-    sums    : of all the source's rows
-    returns : where the corrections lie; None if they do not account for all changes
-    raises  : DuplicateKeyError, if two rows of new files have one key: the sums would not show that
+    new      : the rows of new files, (*columns, _mv_hash bigint)
+    expected : the totals of all the source's rows
+    returns  : None if the corrections do not account for all changes
+    raises   : DuplicateKeyError, if two rows of new files have one key: the totals would not show that
     """
     spark, layout = work.spark, work.layout
     keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
     feed.write_replacing(new, main, layout, path)
-    found = feed.sums_with(spark, layout, path, published)
-    if sums[0] < found[0]:
-        path = work.unwritten(work.workspace.feed(work.own.epoch))
+    written = recorded_changes.measured(spark, layout, path)
+    if expected.num_rows < (published.totals + written.total).num_rows:
+        path = work.unwritten("changes")
         feed.write_replacing(new, main, layout, path, work.whole_source)
-        found = feed.sums_with(spark, layout, path, published)
-    return path if sums == found else None
+        written = recorded_changes.measured(spark, layout, path)
+    return written if published.totals + written.total == expected else None
 
 
 def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str:
@@ -254,114 +286,270 @@ def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str
     return f"the source's changes cannot be read ({error.code})"
 
 
+# -- all rows ----------------------------------------------------------------------------------------------------------
+
+
 def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
-    layout, rows = work.layout, work.source_rows(fenced.base)
+    layout, rows, published = work.layout, work.source_rows(fenced.base), fenced.published()
     partitions.check_values(work.spark, layout)
-    with ExitStack() as undo:
-        at_once = _joined(work, fenced, rows)
-        digested, files = (None, None) if at_once else _digested(work, fenced, rows)
-        if digested is not None:
-            undo.callback(digested.close)
-        collected = errors.collect()
-        work.source.verify(work.refresh.frontier)
-        found = at_once if digested is None else staging.seal(work.spark, digested, rows, layout)
-        assert found is not None
-        seal, buckets = replace(found, rejected=collected), digested.buckets if digested else None
-        seal = checking.checked(work, source_files.keep(work, files, seal) if files else seal)
-        main = delta.read(work.spark, work.table.main, fenced.base)
-        if work.definition.may_move and (work.is_progressive or not layout.is_whole):
-            keys.check_unmoved(work.spark, seal, rows, main, layout, buckets)
-        has_frozen = work.definition.frozen_before is not None
-        differing = frozen.differing(work.whole_source, main, layout) if has_frozen else ()
-        choice, (chosen, reason) = work.refresh.choice, _strategy(work, fenced, seal, buckets)
-        undo.pop_all()
-    seal = replace(seal, strategy=chosen)
+    with durable(Write.STAGING):
+        found = _read_all(work, fenced, rows, published)
+    collected = errors.collect()
+    work.source.verify(work.refresh.frontier)
+    main = delta.read(work.spark, work.table.main, fenced.base)
+    _check_keys(work, found, main, is_adopting=_is_adopting(work))
+    chosen, reason = _strategy(work, fenced, found)
+    seal = replace(_seal(work, fenced, found, chosen), rejected=collected)
+    seal = checking.checked(work, seal)
+    has_frozen = work.definition.frozen_before is not None
+    differing = frozen.differing(work.whole_source, main, layout) if has_frozen else ()
+    choice = work.refresh.choice
     is_reported = chosen != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_reported else problem
-    return Staged(seal, _chunks(work, seal), buckets, differing, f"{choice.reason}; {why}" if why else None)
+    staged = _ready(work, fenced, seal, found)
+    return replace(staged, frozen=differing, reason=f"{choice.reason}; {why}" if why else None)
 
 
-def _joined(work: Work, fenced: FencedMain, rows: DataFrame) -> Seal | None:
-    """Compare the source's rows with main's by one join; None if they are too many, or cannot be sealed like that."""
-    if not work.settings.joins_small:
-        return None
-    refresh, published, is_evolving = work.refresh, fenced.published_totals(), work.layout.changes_main
-    why_not = join_obstacle(work.definition, refresh.scope, refresh.choice, published, is_evolving=is_evolving)
-    if published is None or why_not is not None:
-        return None
-    place, epoch = work.workspace, work.own.epoch
-    main = delta.read(work.spark, work.table.main, fenced.base)
-    with durable(Write.STAGING):
-        copy = work.unwritten(place.staging(epoch)) if work.is_copied else None
-        rows = hashing.aligned(rows, work.layout) if copy is None else feed.copied(rows, work.layout, copy)
-        return joined.sealed(rows, main, work.layout, published, work.unwritten(place.feed(epoch)), copy)
-
-
-def _digested(work: Work, fenced: FencedMain, rows: DataFrame) -> tuple[staging.Staged, source_files.Files | None]:
-    """Digest the source's rows; return what is staged, and what is to be kept of the source's files, if anything is."""
-    place, epoch, layout, choice = work.workspace, work.own.epoch, work.layout, work.refresh.choice
-    published = fenced.published_digests()
+def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Published | None) -> _Read:
+    """Read the source's rows, and compare them with main's unless main is overwritten anyway."""
+    layout, choice, definition = work.layout, work.refresh.choice, work.definition
+    known, before = _known(work, published), None
     determinism = work.source.determinism(work.refresh.frontier)
-    is_whole = work.refresh.scope.is_everything
-    sums = work.unwritten(place.digests(epoch) if is_whole else place.digests_of_part(epoch))
-    is_by_file = work.is_copied and strategy.is_file_by_file(work.definition, work.refresh.scope, determinism)
+    is_by_file = work.is_copied and strategy.is_file_by_file(definition, work.refresh.scope, determinism)
     ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
-    copy = source_files.place_of_copy(work, published, is_by_file=bool(ids)) if work.is_copied else None
-    if ids:
-        rows = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
-    with durable(Write.STAGING), ExitStack() as undo:
-        staged = staging.load(
-            *(rows, layout, (copy, sums), published),
-            is_large_first=strategy.is_large_first(work.definition, choice),
-            is_copied_at_once=not ids or not strategy.is_expected_unchanged(choice),
-        )
-        undo.callback(staged.close)
-        files = None
-        if ids and staged.rows and not staged.is_as_published:
-            files = source_files.of_copy(work, staged.rows, ids)
-        undo.pop_all()
-    return staged, files
+    is_unlikely = strategy.is_expected_unchanged(choice)
+    if ids and is_unlikely and known is not None:
+        # Before anything is copied: the files may have been written anew with the same rows.
+        before, _ = totals.by_partition(hashing.aligned(rows, layout), definition)
+        if before == known.partitions:
+            return _Read(before)
+    hashed, copy, files = _read_once(work, rows, ids or {})
+    found = _Read({}, copy=copy, hashed=hashed, files=files)
+    main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, fenced.base), layout))
+    if fenced.is_empty or _is_overwritten(work, hashed, known):
+        parts, null_keys = totals.by_partition(hashed, definition)
+        if null_keys:
+            raise keys.null_key(hashed, definition, null_keys)
+        is_same = known is not None and with_added({}, parts) == with_added({}, known.partitions)
+        if is_same and not layout.dropped:
+            return replace(found, partitions=parts)
+        if fenced.is_empty:
+            return _loaded(work, replace(found, partitions=parts))
+        if layout.dropped or total(parts.values()).num_rows:
+            counts, is_unique = keys.counted(hashed, main, definition)
+            if not is_unique or definition.may_move:
+                keys.check_unique(hashed, definition)
+            return replace(found, partitions=parts, overwritten=counts)
+    compared = whole.compared(
+        *(hashed, main, layout, known, work.unwritten),
+        small=work.settings.fingerprint_rows,
+        are_totals_first=strategy.are_totals_first(definition, choice) and before is None,
+    )
+    if compared.null_keys:
+        raise keys.null_key(hashed, definition, compared.null_keys)
+    return replace(found, partitions=compared.partitions, written=compared.written, was_joined=compared.was_joined)
 
 
-def _strategy(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | None) -> tuple[Strategy, str]:
-    """Return the strategy and its reason, decided from where the source and main were found to differ."""
+def _read_once(
+    work: Work, rows: DataFrame, ids: Mapping[str, str]
+) -> tuple[DataFrame, str | None, source_files.Files | None]:
+    """Return the source's rows with their hashes, copied unless the source reads the same rows again.
+
+    ids     : of each of the source's files its identity; none if its totals are not kept by file
+    returns : the rows, (*columns, _mv_hash bigint); where their copy lies; what is known of the files
+    """
     layout = work.layout
+    if not work.is_copied:
+        return hashing.aligned(rows, layout), None, None
+    copy = work.unwritten("staging")
+    if not ids:
+        return feed.copied(rows, layout, copy), copy, None
+    marked = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
+    hashed = feed.copied(marked, layout, copy, file_sums.IN_FILE)
+    return hashed.drop(marking.IN_FILE), copy, source_files.of_rows(work, hashed, ids)
+
+
+def _loaded(work: Work, found: _Read) -> _Read:
+    """Return how rows come into a main that is empty: by an overwrite if that is possible.
+
+    found  : the rows and their totals
+    raises : DuplicateKeyError
+    """
+    table, layout, hashed = work.definition, work.layout, found.hashed
+    assert hashed is not None
+    if not total(found.partitions.values()).num_rows and not layout.dropped:
+        return found
+    keys.check_unique(hashed, table)
+    may_overwrite = strategy.replace_obstacle(table, work.refresh.scope) is None and not layout.is_evolving
+    if layout.dropped or (may_overwrite and work.refresh.choice.wanted != "corrections"):
+        counts = {name: Counts(each.num_rows, 0, each.num_rows) for name, each in found.partitions.items()}
+        return replace(found, overwritten=counts)
+    path = work.unwritten("changes")
+    with translated(table.name):
+        storage.write(corrections.insertions(hashed, layout), path)
+    return replace(found, written=recorded_changes.measured(work.spark, layout, path))
+
+
+def _is_overwritten(work: Work, hashed: DataFrame, known: whole.Known | None) -> bool:
+    """True if main, which has rows, is overwritten without a comparison of rows."""
+    layout, wanted = work.layout, work.refresh.choice.wanted
+    if layout.dropped:
+        return True
+    if strategy.replace_obstacle(work.definition, work.refresh.scope) is not None or wanted == "corrections":
+        return False
+    if layout.is_evolving or layout.left_alone:
+        return False
+    if strategy.count_obstacle(work.definition) is not None or may_come_to_wait(work) or _is_adopting(work):
+        return False  # changed rows must be counted one by one, or listed; the keys of an adopted table are compared
+    if wanted == "replace":
+        return True
+    if work.refresh.choice.strategy != "replace":
+        return False
+    num_changes = whole.estimated_changes(hashed, work.layout, known)
+    if known is None or num_changes is None:
+        return True
+    return cost.is_worth_replacing(total(known.partitions.values()).num_rows, num_changes)
+
+
+def _check_keys(work: Work, found: _Read, main: DataFrame, *, is_adopting: bool) -> None:
+    """Check keys and partition values that main cannot have, and rows that a commit of some partitions cannot move."""
+    table, layout, spark = work.definition, work.layout, work.spark
+    if (written := found.written) is None:
+        if found.overwritten is not None:
+            assert found.hashed is not None
+            keys.check_storable(table, found.partitions, found.hashed)
+        return
+    changes = recorded_changes.read(spark, layout, written.path)
+    if is_adopting:
+        recorded_changes.check_adoptable(spark, layout, written)
+    if table.may_move and written.num_inserted and (work.is_progressive or not layout.is_whole):
+        keys.check_unmoved(changes.where(F.col(corrections.OP) == "I"), main, table)
+    feed.check_keys(spark, layout, written, main, are_new_known=True)
+    keys.check_storable(table, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
+
+
+def _strategy(work: Work, fenced: FencedMain, found: _Read) -> tuple[Strategy, str]:
+    """Return the strategy and its reason, decided from how many rows were found to differ."""
+    layout, definition = work.layout, work.definition
     if layout.dropped:
         return "replace", f"the table is rewritten without {', '.join(layout.dropped)}"
+    if found.overwritten is not None:
+        return "replace", "most rows are expected to differ"
     if layout.is_evolving:
         return "corrections", "the table's columns change in a MERGE"
     if layout.left_alone and not fenced.is_empty:
         return "corrections", f"replacing the table would lose {', '.join(layout.left_alone)}, which the source lacks"
-    if _is_replaced(work, fenced, seal, buckets):
-        return "replace", "staging showed that most rows differ"
-    return "corrections", "staging showed that most rows are the same"
+    same: tuple[Strategy, str] = ("corrections", "staging showed that most rows are the same")
+    if found.written is None or strategy.replace_obstacle(definition, work.refresh.scope) is not None:
+        return same
+    if work.refresh.choice.wanted == "corrections" or _is_adopting(work):
+        return same
+    num_changes = sum(part.inserted + part.updated + part.deleted for part in found.written.partitions.values())
+    if not cost.is_worth_replacing(total(found.partitions.values()).num_rows, num_changes):
+        return same
+    return "replace", "staging showed that most rows differ"
 
 
-def _is_replaced(work: Work, fenced: FencedMain, seal: Seal, buckets: Buckets | None) -> bool:
-    wanted = work.refresh.choice.wanted
-    is_possible = strategy.replace_obstacle(work.definition, work.refresh.scope) is None
-    if not is_possible or not seal.num_rows or wanted == "corrections":
-        return False
-    if fenced.is_empty:
-        return True  # there is nothing to compare with
-    if strategy.count_obstacle(work.definition) is not None:
-        return False
-    is_adopting = work.definition.adopt and work.store.state(work.table.id).published_version is None
-    if wanted == "replace":
-        return not is_adopting  # the keys of an adopted table must be compared
-    if buckets is None:
-        return False  # it is not known how much differs without reading main
-    num_buckets = sum(part.buckets for part in buckets.partitions.values())
-    num_rows = max(seal.num_rows, buckets.main_rows)
-    return cost.is_worth_replacing(num_rows, cost.scattered(buckets.num_differing, num_buckets, num_rows))
+def _is_adopting(work: Work) -> bool:
+    return work.definition.adopt and work.store.state(work.table.id).published_version is None
 
 
-def _chunks(work: Work, seal: Seal) -> tuple[Chunk, ...]:
-    if seal.strategy == "replace" or seal.changes is not None:
-        return (Chunk(0, None),)
-    return plan_chunks(
-        seal.partitions,
-        chunk_rows=work.definition.chunk_rows,
-        is_partitioned=work.definition.is_partitioned,
-        is_sliceable=work.definition.hash_partitions is None,
+# -- the seal ----------------------------------------------------------------------------------------------------------
+
+
+def _known(work: Work, published: Published | None) -> whole.Known | None:
+    """Return what is known of main's rows that are compared."""
+    before, layout = totals_of_main(work, published), work.layout
+    if published is None or before is None or layout.changes_main:
+        return None
+    if not layout.is_whole:
+        before = partitions.of_scope(work.spark, layout, before)
+    if not published.fingerprints or not fingerprints.fit(work.spark, published.num_rows):
+        return whole.Known(before)
+    paths = [work.place_of(each) for each in published.fingerprints]
+    try:
+        found = fingerprints.read(work.spark, layout, paths)
+    except SealBrokenError as error:
+        log.info("%s: the fingerprints of its rows are not used: %s", work.table.name, error.problem)
+        return whole.Known(before)
+    return whole.Known(before, partitions.in_scope(found, layout), published.num_shards)
+
+
+def _seal(work: Work, fenced: FencedMain, found: _Read, chosen: Strategy) -> Seal:
+    parts = dict(found.partitions)
+    if not work.definition.partition_by:
+        parts.setdefault(WHOLE_TABLE, Totals())
+    sealed = tuple(SealedPartition(name, t.num_rows, t.digest, t.mixed) for name, t in sorted(parts.items()))
+    path = found.written.path if found.written else None
+    try:
+        kept, num_shards = _fingerprints(work, fenced.published(), found)
+    except InterruptedRefreshError:
+        raise
+    except MvError as error:
+        log.info("%s: no fingerprints of its rows are kept: %s", work.table.name, error.problem)
+        kept, num_shards = (), 0
+    with translated(work.table.name):
+        num_bytes = sum(storage.num_bytes(work.spark, each) for each in (found.copy, path) if each is not None)
+    return Seal(
+        found.copy,
+        num_bytes,
+        sealed,
+        work.layout.columns,
+        strategy=chosen,
+        changes=path,
+        base=fenced.base,
+        fingerprints=kept,
+        num_shards=num_shards,
+        files=source_files.keep(work, found.files) if found.files else None,
     )
+
+
+def _fingerprints(work: Work, published: Published | None, found: _Read) -> tuple[tuple[Kept, ...], int]:
+    """Write the fingerprints of main's future rows, or a layer of them; return all layers.
+
+    cost : as `fingerprints.write_layer`; after many changes or refreshes as `fingerprints.write`
+    """
+    table, layout, place = work.definition, work.layout, f"{work.own.epoch}-fingerprints"
+    if found.overwritten is not None:
+        return (), 0  # an overwritten table may be overwritten again; the first comparison of it writes them
+    if found.written is None and not found.was_joined:
+        return (published.fingerprints, published.num_shards) if published else ((), 0)
+    num_rows = total(found.partitions.values()).num_rows
+    if found.was_joined:
+        if (
+            found.hashed is None
+            or not layout.is_whole
+            or not (num_rows >= work.settings.fingerprint_rows and fingerprints.fit(work.spark, num_rows))
+        ):
+            return (), 0
+        num_shards = shard_count(max(t.num_rows for t in found.partitions.values()))
+        kept = work.keepable(place)
+        fingerprints.write(found.hashed, table, num_shards, work.place_of(kept))
+        return (kept,), num_shards
+    assert found.written is not None
+    if published is None or not published.fingerprints:
+        return (), 0
+    changes, num_shards = recorded_changes.read(work.spark, layout, found.written.path), published.num_shards
+    below = layers_below(published.fingerprints, num_rows, found.written.num_rows)
+    kept = work.keepable(place)
+    if below:
+        fingerprints.write_layer(changes, table, num_shards, work.place_of(kept))
+    else:
+        former = [work.place_of(each) for each in published.fingerprints]
+        fingerprints.write_with(changes, layout, num_shards, former, work.place_of(kept))
+    return (*below, kept), num_shards
+
+
+def _ready(work: Work, fenced: FencedMain, seal: Seal, found: _Read) -> Staged:
+    chunks: tuple[Chunk, ...] = WHOLE
+    if work.is_progressive and work.definition.partition_by:
+        chunks = plan_chunks(seal.partitions, chunk_rows=work.definition.chunk_rows)
+    if found.overwritten is not None:
+        recorded: tuple[RecordedChunk, ...] = (overwritten(work.own, found.overwritten, seal.totals, fenced.base),)
+    else:
+        with translated(work.table.name):
+            num_bytes = storage.num_bytes(work.spark, seal.changes) if seal.changes else 0
+        recorded = recorded_chunks(
+            *(chunks, found.written, found.partitions, work.own), base=fenced.base, num_bytes=num_bytes
+        )
+    return Staged(seal, chunks, recorded)

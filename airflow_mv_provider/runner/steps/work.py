@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,11 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import Evolution, evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.location import What, Workspace
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.published import Kept, Published
 from airflow_mv_provider.core.progress.seal import Seal
+from airflow_mv_provider.core.progress.totals import Totals, total
 from airflow_mv_provider.core.state import Ownership, RefreshRecord, TableRecord
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.metadata.store import Store
@@ -27,11 +31,12 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, storage
 from airflow_mv_provider.spark.compare import replay
-from airflow_mv_provider.spark.compare.buckets import forget
 from airflow_mv_provider.spark.delta import Main
-from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.errors import FROM_SPARK, translated
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import in_scope
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Work:
     def forget_rows(self) -> None:
         """Release the rows that Spark keeps in memory for this attempt, if there are any."""
         if "_small_source" in vars(self):
-            forget(self._small_source)
+            _forget(self._small_source)
 
     @cached_property
     def main(self) -> Main:
@@ -94,14 +99,25 @@ class Work:
     def workspace(self) -> Workspace:
         return Workspace(self.table.warehouse, self.table.uuid, self.own.refresh_id)
 
-    def unwritten(self, path: str) -> str:
-        """Return `path`, or another one beside it if this attempt was given it before.
+    def unwritten(self, what: What) -> str:
+        """Return where to write something in the workspace: where this attempt has written nothing yet.
 
         A way to stage that fails leaves half of its files there, and a task of its job may still be writing. All of
         them are removed with the workspace.
         """
-        self._given[path] += 1
-        return path if self._given[path] == 1 else f"{path}-{self._given[path]}"
+        return self._numbered(self.workspace.at(what, self.own.epoch))
+
+    def keepable(self, name: str) -> Kept:
+        """Return where to write something that is kept beyond the refresh if it publishes, as `unwritten` does."""
+        return Kept(self.own.refresh_id, self._numbered(name))
+
+    def place_of(self, kept: Kept) -> str:
+        """Return where kept files lie."""
+        return replace(self.workspace, refresh_id=kept.refresh_id).kept(kept.name)
+
+    def _numbered(self, place: str) -> str:
+        self._given[place] += 1
+        return place if self._given[place] == 1 else f"{place}-{self._given[place]}"
 
     @cached_property
     def _given(self) -> Counter[str]:
@@ -141,7 +157,7 @@ class Work:
         Main's row count at its last publish stands for its size, which Delta computes in half a second; without it the
         size is asked for. After the seal the sealed row count stands for the source, which may no longer exist.
         """
-        published, seal = self.store.state(self.table.id).published_digests, self.refresh.seal
+        published, seal = self.store.state(self.table.id).published_totals, self.refresh.seal
         if not cost.is_small(max((each.num_rows for each in (published, seal) if each is not None), default=0)):
             return False
         try:
@@ -205,7 +221,7 @@ class Work:
         """The last event of each key of a log with an error table, as read once."""
         with translated(self.table.name):
             events = events_at(self.source, self.refresh.frontier, self.base)
-            path = self.unwritten(self.workspace.events(self.own.epoch))
+            path = self.unwritten("events")
             storage.write(events, path)
         return storage.read(self.spark, self.table.name, path, schema.columns_of(events.schema.jsonValue()))
 
@@ -238,6 +254,25 @@ class Work:
         batch = self.refresh.batch
         assert batch is not None
         return base_of(self.store, self.table, self.store.state(self.table.id), batch.lower)
+
+
+def totals_of_main(work: Work, published: Published | None) -> dict[str, Totals] | None:
+    """Return the totals of main's partitions as of the last publish; None if they are not known."""
+    if published is None:
+        return None
+    if not work.definition.partition_by:
+        return {WHOLE_TABLE: published.totals}
+    found = work.store.partition_totals(work.table.id)
+    return found if total(found.values()) == published.totals else None
+
+
+def _forget(kept: DataFrame) -> None:
+    """Release what Spark caches of rows; a failure leaves it to the session's end."""
+    try:
+        kept.unpersist()
+    except FROM_SPARK as error:
+        # Connect analyses the plan again, its files may be removed, or Spark died.
+        log.debug("The cached rows could not be removed from Spark: %s", error)
 
 
 def rows_at(

@@ -121,7 +121,7 @@ class Files(PathSource):
 
     model_config = ConfigDict(json_schema_extra=_requires_by_format)
 
-    not_content = PathSource.not_content | {"fingerprint", "keep_source"}
+    not_content = PathSource.not_content | {"fingerprint"}
 
     type: Literal["files"] = "files"
     format: Literal["csv", "json", "orc", "parquet"]
@@ -139,16 +139,6 @@ class Files(PathSource):
         default="mtime",
         description="How a replaced file is detected: by size and time, or also by a checksum, which reads its bytes.",
     )
-    keep_source: Literal["auto", "never"] = Field(
-        default="auto",
-        description="Keep a copy of a large source's rows by file, so that a corrected file is compared with its own "
-        "former rows. It takes about as much space as the table.",
-    )
-
-    @property
-    def may_keep_rows(self) -> bool:
-        """See `Source`."""
-        return self.keep_source == "auto"
 
     @property
     def is_text(self) -> bool:

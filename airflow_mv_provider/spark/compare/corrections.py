@@ -8,6 +8,7 @@ these `_mv_op` (`_mv_copies` counts main's rows with the key):
     D  delete                     in main, not in desired
     X  delete every copy          main has this key more than once
     R  insert after an X          and desired has this key too
+    ?  none: desired has this key more than once, which is an error of the source
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from airflow_mv_provider.spark.compare.hashing import HASH, row_hash
 from airflow_mv_provider.spark.layout import Layout, columns
 
 OLD_HASH, NEW_HASH, OP, COPIES = "_mv_old_hash", "_mv_new_hash", "_mv_op", "_mv_copies"
-SIGN, _NET, _ROW = "_mv_sign", "_mv_net", "_mv_row"
+SIGN, _NET, _ROW, _OPS = "_mv_sign", "_mv_net", "_mv_row", "_mv_ops"
 CHANGE_COLUMNS = (
     schema.Column(OP, "string"),
     *(schema.Column(name, "long") for name in (OLD_HASH, NEW_HASH, COPIES)),
@@ -33,68 +34,86 @@ CHANGE_COLUMNS = (
 def between(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
     """Return the corrections that turn `main` into `desired`.
 
-    desired : (*columns, _mv_hash bigint), each key once
+    desired : (*columns, _mv_hash bigint), arbitrary rows
     main    : (*group_by, _mv_hash bigint), arbitrary rows
     returns : (*CHANGE_COLUMNS, *columns); rows to delete have only the key and the partition columns, others NULL
     cost    : one shuffle of both sides on the key; lazy, runs no action
     source  : "corrections", Materialize `src/compute/src/sink/materialized_view.rs`
     """
-    table = layout.table
-    counted = main.groupBy(*columns(table.group_by)).agg(
-        F.max(HASH).alias(OLD_HASH), F.count(F.lit(1)).cast("bigint").alias(COPIES)
-    )
-    d, m = desired.withColumnRenamed(HASH, NEW_HASH).alias("d"), counted.alias("m")
-    # Desired keys are never NULL, so a plain `=` finds all pairs; a partition column may be NULL.
-    on = [F.col(f"d.{quoted(k)}") == F.col(f"m.{quoted(k)}") for k in table.key]
-    on += [F.col(f"d.{quoted(p)}").eqNullSafe(F.col(f"m.{quoted(p)}")) for p in table.group_by if p not in table.key]
-    both = d.join(m, reduce(Column.__and__, on), "full_outer")
-    is_wanted, copies = F.col(NEW_HASH).isNotNull(), F.coalesce(COPIES, F.lit(0))
-    ops = (
-        F.when(copies > 1, F.when(is_wanted, F.array(F.lit("X"), F.lit("R"))).otherwise(F.array(F.lit("X"))))
-        .when(copies == 0, F.array(F.lit("I")))
-        .when(~is_wanted, F.array(F.lit("D")))
-        .otherwise(F.array(F.lit("U")))
-    )
-    differing = both.where((copies != 1) | ~F.col(NEW_HASH).eqNullSafe(F.col(OLD_HASH)))
-    values = (
-        F.coalesce(f"d.{quoted(name)}", f"m.{quoted(name)}").alias(name)
-        if name in table.group_by
-        else F.col(f"d.{quoted(name)}")
-        for name in layout.names
-    )
-    return differing.select(F.explode(ops).alias(OP), OLD_HASH, NEW_HASH, copies.alias(COPIES), *values)
+    row = F.first(F.when(F.col(SIGN) > 0, F.struct(*columns(layout.names))), ignorenulls=True).alias(_ROW)
+    found = _differing(desired, main, layout, row)
+    return found.select(F.explode(_OPS).alias(OP), OLD_HASH, NEW_HASH, COPIES, *_values(layout))
 
 
-def of_both(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
-    """Return the corrections that turn `main`, which has each key once, into `desired`.
+def keys_between(desired: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+    """Return the keys and operations of the corrections that turn `main` into `desired`, for `with_values`.
 
-    desired : (*columns, _mv_hash bigint), arbitrary rows
-    main    : (*group_by, _mv_hash bigint)
-    returns : as `between` does; op "?" for a key that one of them has twice
-    cost    : one shuffle of both sides on the key; lazy, runs no action
+    desired, main : (*group_by, _mv_hash bigint), arbitrary rows
+    returns       : (*CHANGE_COLUMNS, *group_by)
+    cost          : one shuffle of both sides' keys and hashes; where few rows differ, less than half of `between`
     """
-    by, is_new = columns(layout.table.group_by), F.col(SIGN) > 0
+    found = _differing(desired, main, layout)
+    return found.select(F.explode(_OPS).alias(OP), OLD_HASH, NEW_HASH, COPIES, *columns(layout.table.group_by))
+
+
+def with_values(keys: DataFrame, desired: DataFrame, layout: Layout, *, are_few: bool) -> DataFrame:
+    """Return corrections with the values of their rows.
+
+    keys    : as `keys_between` returns them
+    desired : (*columns)
+    are_few : the keys are sent to every task, and the desired rows are not shuffled
+    """
+    table, is_new = layout.table, F.col(OP).isin("I", "U", "R", "?")
+    new, gone = keys.where(is_new), keys.where(~is_new)
+    new = F.broadcast(new) if are_few else new
+    d, k = desired.alias("d"), new.alias("k")
+    on = [F.col(f"d.{quoted(name)}").eqNullSafe(F.col(f"k.{quoted(name)}")) for name in table.group_by]
+    both = d.join(k, reduce(Column.__and__, on))
+    changes = [F.col(f"k.{each.name}") for each in CHANGE_COLUMNS]
+    with_rows = both.select(*changes, *(F.col(f"d.{quoted(name)}") for name in layout.names))
+    return with_rows.unionByName(gone, allowMissingColumns=True)
+
+
+def _differing(desired: DataFrame, main: DataFrame, layout: Layout, *more: Column) -> DataFrame:
+    """Return the keys by which the two sides differ: (*group_by, hashes, copies, _mv_ops array<string>, *more)."""
+    is_new = F.col(SIGN) > 0
     both = desired.withColumn(SIGN, F.lit(1)).unionByName(main.withColumn(SIGN, F.lit(-1)), allowMissingColumns=True)
-    keys = both.groupBy(*by).agg(
+    keys = both.groupBy(*columns(layout.table.group_by)).agg(
         F.max(F.when(~is_new, F.col(HASH))).alias(OLD_HASH),
         F.max(F.when(is_new, F.col(HASH))).alias(NEW_HASH),
         F.count_if(is_new).alias(_NET),
         F.count_if(~is_new).alias(COPIES),
-        F.first(F.when(is_new, F.struct(*columns(layout.names))), ignorenulls=True).alias(_ROW),
+        *more,
     )
     num_new, copies = F.col(_NET), F.col(COPIES)
-    op = F.when((num_new > 1) | (copies > 1), "?").when(copies == 0, "I").when(num_new == 0, "D").otherwise("U")
-    differing = keys.where((num_new != 1) | (copies != 1) | (F.col(NEW_HASH) != F.col(OLD_HASH)))
-    return differing.select(op.alias(OP), OLD_HASH, NEW_HASH, COPIES, *_values(layout))
+    twice = F.when(num_new > 0, F.array(F.lit("X"), F.lit("R"))).otherwise(F.array(F.lit("X")))
+    ops = (
+        F.when(num_new > 1, F.array(F.lit("?")))
+        .when(copies > 1, twice)
+        .when(copies == 0, F.array(F.lit("I")))
+        .when(num_new == 0, F.array(F.lit("D")))
+        .otherwise(F.array(F.lit("U")))
+    )
+    is_same = (num_new == 1) & (copies == 1) & (F.col(NEW_HASH) == F.col(OLD_HASH))
+    return keys.where(~is_same).withColumn(_OPS, ops)
 
 
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:
-    """Return what `between` returns for a main without rows, without a shuffle.
+    """Return the corrections that insert rows into a main without rows, without a shuffle.
 
-    desired : (*columns, _mv_hash bigint)
+    desired : (*columns, _mv_hash bigint), each key once
     """
     null, none = F.lit(None).cast("bigint").alias(OLD_HASH), F.lit(0).cast("bigint").alias(COPIES)
     return desired.select(F.lit("I").alias(OP), null, F.col(HASH).alias(NEW_HASH), none, *columns(layout.names))
+
+
+def deletions(gone: DataFrame, layout: Layout) -> DataFrame:
+    """Return the corrections that delete rows of main, which has each key once.
+
+    gone : (*group_by, _mv_hash bigint)
+    """
+    null, one = F.lit(None).cast("bigint").alias(NEW_HASH), F.lit(1).cast("bigint").alias(COPIES)
+    return gone.select(F.lit("D").alias(OP), F.col(HASH).alias(OLD_HASH), null, one, *columns(layout.table.group_by))
 
 
 def netted(feed: DataFrame, layout: Layout) -> DataFrame:

@@ -1,25 +1,15 @@
-"""Stage a source's change feed instead of all its rows.
+"""Corrections from changes that a source lists, or from rows that came or changed.
 
-    change feed ──▶ corrections, netted and written once ──┐
-                                                           ├─▶ digests of main's future rows ──▶ seal
-    digests of the last publish ───────────────────────────┘
+    signed rows: a change feed, files that came and went ──▶ netted by key ──────────────┐
+    rows that came or changed ──▶ main's rows with their keys, which they replace ──────┴─▶ corrections, written once
 
-The digests equal those of a full read, so the seal is like any other: if main has moved, the refresh compares it with
-the source at its pin as usual, and the next refresh compares with these digests.
-
-A feed is the source's change data feed, or the rows of files that were added or removed. For a source with a watermark
-column it is the late rows, together with main's rows for their keys.
-
-Where the rows of removed files are gone, every row that came or changed is at least in a file that is new. The rows of
-new files replace main's rows with their keys, and the sums of all rows show whether that accounts for all changes. The
-sums of unchanged files are kept for that (`file_sums`). Too few rows are rows that were deleted from files, which the
-keys of both sides show.
+For a source with a watermark column the late rows are taken, together with main's rows for their keys. Rows that came
+or changed show no deletes: the number of the source's rows does, or their totals, and then the keys of both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,15 +17,12 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.progress.digests import PublishedDigests, with_changes
-from airflow_mv_provider.core.progress.layers import all_paths, layers_below
-from airflow_mv_provider.core.progress.seal import Seal
-from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError, SealBrokenError
+from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import corrections, digests, hashing, key_ranges, keys
-from airflow_mv_provider.spark.compare.digest_algebra import added, digested_changes
+from airflow_mv_provider.spark.compare import corrections, hashing, key_ranges, keys, recorded_changes
+from airflow_mv_provider.spark.compare.recorded_changes import Written
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_type
+from airflow_mv_provider.spark.layout import Layout, columns, sql_type
 
 _MAX_BROADCAST_KEYS = 1_000_000
 _ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string")
@@ -129,100 +116,30 @@ def write_between(new: DataFrame, former: DataFrame, layout: Layout, path: str) 
         storage.write(corrections.between(new, old, layout), path)
 
 
-def sums_with(spark: SparkSession, layout: Layout, path: str, published: PublishedDigests) -> tuple[int, int, int]:
-    """Return count and sums of all rows of main with the corrections at `path`, as `hashing.measure` computes them.
+def check_keys(
+    spark: SparkSession, layout: Layout, written: Written, main: DataFrame, *, are_new_known: bool = False
+) -> None:
+    """Refuse a NULL key in a new row, and a key that the source now has twice.
 
-    published : the digests of main without them
-    """
-    changes = storage.read(spark, layout.table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
-    rows, digest, mixed = digests.summed(digested_changes(changes, layout.table, 1), layout.table)
-    return published.num_rows + rows, published.digest ^ digest, published.mixed + mixed
-
-
-def digests_of(main: DataFrame, layout: Layout, totals: PublishedDigests, path: str) -> PublishedDigests:
-    """Write the digests of main at `path`, where only its totals were kept.
-
-    main : its rows as of the last publish
-    cost : a scan of main
-    """
-    with translated(layout.table.name):
-        rows = hashing.aligned(layout.shaped(main), layout).select(*columns(layout.table.group_by), hashing.HASH)
-        return replace(totals, path=path, num_buckets=digests.write(rows, layout.table, path, totals))
-
-
-def seal(
-    spark: SparkSession,
-    layout: Layout,
-    path: str,
-    main: DataFrame,
-    published: PublishedDigests,
-    to: str,
-    num_rows: Callable[[], int] | None = None,
-    *,
-    may_add_layer: bool = True,
-) -> Seal:
-    """Validate the corrections at `path`, and write at `to` the digests that main will have with them.
-
-    main      : main's rows as of the last publish
-    published : their digests, which are known to match main's present rows
-    num_rows  : counts the source's rows; given if the feed does not report deleted rows
-    may_add_layer : the published digests will be kept
-    cost      : a scan of the digests, which are only written anew after many changes or refreshes
-                (`core.progress.layers`); a scan of main's keys in the range of those that are inserted
-    raises    : NullKeyError, DuplicateKeyError, PartitionValueError; SealBrokenError, when the digests are missing or
-                differ from what was recorded, or when the source's row count differs from main's future one
-    """
-    table = layout.table
-    if (before := digests.intact(spark, layout, published)) is None:
-        raise SealBrokenError(table.name, "the digests of the last publish are gone or do not match their record.")
-    changes = storage.read(spark, table.name, path, [*corrections.CHANGE_COLUMNS, *layout.columns])
-    gained, num_changes = _check_keys(changes, layout, main)
-    below = layers_below(published.layers, published.num_rows, num_changes) if may_add_layer else ()
-    with translated(table.name):
-        if num_rows is not None and (there := num_rows()) != published.num_rows + gained:
-            expected = published.num_rows + gained
-            raise SealBrokenError(table.name, f"the source has {there:,} rows, its changes account for {expected:,}.")
-        more = digested_changes(changes, table, published.num_buckets)
-        storage.write(more if below else added(digests.read_layers(spark, layout, *published.paths), more, table), to)
-        parts, _, mixed = digests.measured(digests.read(spark, layout, to), table, published.num_buckets)
-        if below:
-            parts, mixed = with_changes(before[0], parts), before[1] + mixed
-        num_bytes = sum(storage.num_bytes(spark, each) for each in (path, to))
-    keys.check_storable(table, parts, lambda: digests.read(spark, layout, *all_paths(below, to)))
-    return Seal(
-        None,
-        to,
-        published.num_buckets,
-        num_bytes,
-        parts,
-        layout.columns,
-        strategy="incremental",
-        changes=path,
-        mixed=mixed,
-        below=below,
-    )
-
-
-def _check_keys(changes: DataFrame, layout: Layout, main: DataFrame) -> tuple[int, int]:
-    """Refuse a NULL key in a new row and a key that the source now has twice.
-
-    returns : by how many rows main grows, and how many of its rows change
+    written : corrections of main
+    main    : its rows
+    are_new_known : main is known to have no row with an inserted key in the same partition
+    cost    : a scan of main's keys in the range of those that are inserted, if any are
+    raises  : NullKeyError, DuplicateKeyError
     """
     table, op, key = layout.table, F.col(corrections.OP), columns(layout.table.key)
-    is_new = op.isin("I", "U")
+    parts = written.partitions.values()
+    changes, is_new = recorded_changes.read(spark, layout, written.path), F.col(corrections.NEW_HASH).isNotNull()
+    if null_keys := sum(part.null_keys for part in parts):
+        raise keys.null_key(changes.where(is_new), table, null_keys)
+    if any(part.twice for part in parts):
+        raise _twice(changes.where(op == "?"), table)
+    if not written.num_inserted or (are_new_known and not table.may_move):
+        return
     with translated(table.name):
-        counts = (F.count(F.lit(1)), F.count_if(is_new & any_null(table.key)), *key_ranges.extremes(layout))
-        found = {row[0]: row[1:] for row in changes.groupBy(op).agg(*counts).collect()}
-        num_rows = {each: int(values[0]) for each, values in found.items()}
-        if null_keys := sum(int(values[1]) for values in found.values()):
-            raise keys.null_key(changes.where(is_new), table, null_keys)
-        if "?" in found:
-            raise _twice(changes.where(op == "?"), table)
-        counted = num_rows.get("I", 0) - num_rows.get("D", 0), sum(num_rows.values())
-        if "I" not in found:
-            return counted
-        main = _in_range(main, layout, found["I"][2:])
-        inserted, deleted = (changes.where(op == each).select(*key) for each in ("I", "D"))
+        inserted, deleted = (changes.where(op.isin(*each)).select(*key) for each in ("I", "DX"))
+        extremes = changes.where(op == "I").agg(*key_ranges.extremes(layout)).collect()[0]
+        main = _in_range(main, layout, extremes)
         # A row that moved is a delete in its old partition and an insert in its new one.
         new = inserted.join(deleted, list(table.key), "left_anti") if table.may_move else inserted
         twice = main.select(*key).join(new, list(table.key), "left_semi")
@@ -231,7 +148,6 @@ def _check_keys(changes: DataFrame, layout: Layout, main: DataFrame) -> tuple[in
             twice = twice.unionByName(again.select(*key))
         if keys.samples(twice, table.key):
             raise _twice(twice, table)
-    return counted
 
 
 def _in_range(main: DataFrame, layout: Layout, extremes: Sequence[int | str | None]) -> DataFrame:

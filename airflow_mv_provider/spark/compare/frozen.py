@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from airflow_mv_provider.spark import partitions
-from airflow_mv_provider.spark.compare import hashing
-from airflow_mv_provider.spark.compare.digest_algebra import BUCKET, DIFFERS, bucketwise, digested
-from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.compare import hashing, totals
 from airflow_mv_provider.spark.layout import Layout
 
 _MAX_SHOWN = 20
@@ -20,11 +17,7 @@ def differing(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, 
     source, main : all of their rows
     cost         : a scan of the frozen rows on both sides
     """
-    table = layout.table
-    with translated(table.name):
-        frozen = (layout.shaped(rows.where(partitions.is_frozen(rows, table))) for rows in (source, main))
-        mine, theirs = (digested(hashing.aligned(rows, layout), table, 1) for rows in frozen)
-        names = partitions.names(table, F.col(BUCKET), 1)
-        found = bucketwise(mine, theirs, table).where(DIFFERS).select(*names).distinct()
-        first = found.orderBy(*range(1, len(names) + 1)).limit(_MAX_SHOWN).collect()
-    return tuple(partitions.name(table, list(row)) for row in first)
+    frozen = (layout.shaped(rows.where(partitions.is_frozen(rows, layout.table))) for rows in (source, main))
+    mine, theirs = (totals.by_partition(hashing.aligned(rows, layout), layout.table)[0] for rows in frozen)
+    names = sorted({*mine, *theirs})
+    return tuple(name for name in names if mine.get(name) != theirs.get(name))[:_MAX_SHOWN]

@@ -1,4 +1,4 @@
-"""The hash of a row, by which rows are compared, and the aggregates of many hashes.
+"""The hash of a row, by which rows are compared.
 
 A row is compared by one 64-bit hash over all its columns. Spark's xxhash64 skips NULLs and ignores where an array ends.
 Therefore `row_hash` adds a marker before every value that may be NULL and the length of every array. Equal hash input
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
@@ -44,24 +42,6 @@ def aligned(source: DataFrame, layout: Layout, *more: str) -> DataFrame:
         F.expr(row_hash(layout.columns)).alias(HASH),
         *more,
     )
-
-
-def measure() -> tuple[Column, Column, Column]:
-    """Return the aggregates of hashed rows: `num_rows`, the xor of hashes `digest`, the sum of mixed hashes `mixed`."""
-    zero = F.lit(0)
-    return (
-        F.count(F.lit(1)).alias("num_rows"),
-        F.coalesce(F.bit_xor(HASH), zero).alias("digest"),
-        F.coalesce(F.sum(mixed(F.col(HASH))), zero).alias("mixed"),
-    )
-
-
-def measured(seen: Observation) -> tuple[int, int, int]:
-    """Return the values of `measure` after the job has run."""
-    try:
-        return seen.get["num_rows"], seen.get["digest"], seen.get["mixed"]
-    except (Py4JError, PySparkException, KeyError):
-        return 0, 0, 0  # Spark found the input empty and optimised the observation away
 
 
 def mixed(hashed: Column) -> Column:

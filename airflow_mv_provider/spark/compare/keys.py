@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.partition import partition_values, unstorable
-from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.exceptions import DuplicateKeyError, KeyMovedError, NullKeyError, PartitionValueError
-from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import digest_algebra
-from airflow_mv_provider.spark.compare.buckets import Buckets
+from airflow_mv_provider.spark import partitions
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, any_null, columns
+from airflow_mv_provider.spark.layout import any_null, columns
 
 _NUM_SAMPLES = 10
 _MAX_SUSPECTS = 1000  # hashes that more than one row has
+_IS_NEW = "_mv_is_new"
 _REPLACEMENT = "\ufffd"
 # Values that a hint proposes for a NULL key in `select`, by the first word of the key's type.
 _STAND_INS = {
@@ -83,6 +82,28 @@ def check_unique(staged: DataFrame, table: RefreshableTable) -> None:
     raise duplicate_key(table, found)
 
 
+def counted(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> tuple[dict[str, Counts], bool]:
+    """Return by partition what overwriting main with other rows does to it, as far as keys show that.
+
+    desired, main : (*group_by, ...)
+    returns       : the counts, in which every row whose key stays is updated; and whether each key is desired once
+    cost          : a scan and a shuffle of the keys of both
+    """
+    by, is_new = columns(table.group_by), F.col(_IS_NEW)
+    both = desired.select(*by, F.lit(True).alias(_IS_NEW)).unionAll(main.select(*by, F.lit(False).alias(_IS_NEW)))
+    each = both.groupBy(*by).agg(F.count_if(is_new).alias("n"), F.count_if(~is_new).alias("m"))
+    names, n, m = partitions.names(table), F.col("n"), F.col("m")
+    sums = (
+        *(F.sum(n), F.sum(m), F.sum(F.when(m == 0, n).otherwise(0))),
+        *(F.count_if((n > 0) & (m > 0)), F.sum(F.when(n == 0, m).otherwise(m - F.least(n, m)))),
+        F.count_if(n > 1),
+    )
+    with translated(table.name):
+        found = each.groupBy(*names).agg(*sums).collect()
+    counts = {partitions.name(row[: len(names)]): Counts(*(v or 0 for v in row[len(names) : -1])) for row in found}
+    return counts, not any(row[-1] for row in found)
+
+
 def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKeyError:
     """Return the error for keys that the source has more than once, with sample keys."""
     return DuplicateKeyError(
@@ -92,32 +113,19 @@ def duplicate_key(table: RefreshableTable, found: Sequence[str]) -> DuplicateKey
     )
 
 
-def check_unmoved(
-    spark: SparkSession,
-    seal: Seal,
-    source: DataFrame,
-    main: DataFrame,
-    layout: Layout,
-    buckets: Buckets | None,
-) -> None:
+def check_unmoved(inserted: DataFrame, main: DataFrame, table: RefreshableTable) -> None:
     """Refuse rows whose key main has in another partition.
 
     A commit of some partitions cannot delete such a row from the partition it left, so main would have it twice.
 
-    main    : all of main's rows
-    buckets : the comparison with main's digests, if there is one; a moved row is new in its present partition
-    cost    : a scan of main's keys, and a shuffle of them
-    raises  : KeyMovedError, with up to ten samples
+    inserted : (*group_by, ...), the rows that are new in their partitions
+    main     : all of main's rows
+    cost     : a scan of main's keys, and a shuffle of them
+    raises   : KeyMovedError, with up to ten samples
     """
-    table = layout.table
-    desired = storage.desired_rows(spark, seal, lambda: source, layout).select(*columns(table.group_by))
-    if buckets is not None and not buckets.num_new_keys:
-        return
-    if buckets is not None:
-        desired = digest_algebra.within(desired, buckets.new_keys, table, buckets.num_buckets)
+    by = columns(table.group_by)
     with translated(table.name):
-        moved = _moved(desired, main.select(*columns(table.group_by)), table)
-        if found := samples(moved, table.key):
+        if found := samples(_moved(inserted.select(*by), main.select(*by), table), table.key):
             raise KeyMovedError(
                 table.name,
                 f"rows are in other partitions than in the table: key {shown(found)}.",
@@ -138,18 +146,19 @@ def _moved(desired: DataFrame, main: DataFrame, table: RefreshableTable) -> Data
     return d.join(m, reduce(Column.__and__, on) & reduce(Column.__or__, elsewhere), "left_semi")
 
 
-def check_storable(table: RefreshableTable, parts: Iterable[SealedPartition], digests: Callable[[], DataFrame]) -> None:
+def check_storable(table: RefreshableTable, names: Iterable[str], rows: DataFrame) -> None:
     """Refuse partition values that Delta would store as other values.
 
-    digests : returns those of the same rows, (*partition_by, ...); called only if a value may be invalid UTF-8
-    raises  : PartitionValueError
+    names  : of the partitions
+    rows   : (*partition_by, ...), of at least all new partitions; read only if a value may be invalid UTF-8
+    raises : PartitionValueError
     """
-    names = [part.partition for part in parts] if table.partition_by else []
+    names = list(names) if table.partition_by else []
     for name in names:
         if problem := unstorable(name, table.partition_by):
             raise PartitionValueError(table.name, problem)
     if any(_REPLACEMENT in (value or "") for name in names for value in partition_values(name)):
-        _check_text(table, digests())
+        _check_text(table, rows)
 
 
 def _check_text(table: RefreshableTable, rows: DataFrame) -> None:

@@ -55,7 +55,7 @@ STATE = RefreshState(
     published_version=2,
     published_commit="r1:7",
     published_hash="h",
-    published_digests=None,
+    published_totals=None,
     covered=(),
     is_main_trusted=True,
 )

@@ -65,7 +65,7 @@ def test_defaults_are_careful():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        *(({name: 1}, name) for name in ("colour", "Name", "keys", "schema", "hash_partitions", "__class__", "self")),
+        *(({name: 1}, name) for name in ("colour", "Name", "keys", "schema", "__class__", "self")),
         *(({"source": CSV | {name: "x"}}, name) for name in ("schema_", "driver", "url", "user", "self", "path_")),
         *(
             ({"source": CSV | {"format": fmt}}, "format")
@@ -153,10 +153,6 @@ def test_defaults_are_careful():
         ({"publish": "eventual"}, "publish"),
         ({"frozen_before": "a"}, "frozen_before needs partition_by"),
         ({"frozen_before": "", "partition_by": ["p"]}, "frozen_before"),
-        ({"hash_partitions": 4, "partition_by": ["p"]}, "hash_partitions are for tables without partition_by"),
-        ({"hash_partitions": 1}, "hash_partitions"),
-        ({"hash_partitions": 1025}, "hash_partitions"),
-        ({"hash_partitions": "4"}, "hash_partitions"),
         ({"on_conflict": "overwrite"}, "on_conflict: overwrite needs order_by"),
         ({"on_conflict": "last"}, "on_conflict"),
         ({"order_by": ["n"]}, "order_by needs on_conflict"),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.progress.chunk import REST, Chunk, Slice, parts, plan_chunks
-from airflow_mv_provider.core.progress.partition import WHOLE_TABLE, partition_name, unstorable
+from airflow_mv_provider.core.progress.chunk import REST, WHOLE, Chunk, plan_chunks
+from airflow_mv_provider.core.progress.partition import partition_name, unstorable
 from airflow_mv_provider.core.progress.seal import SealedPartition
 from tests.core.progress.sealed import sealed
 
@@ -25,43 +25,29 @@ def names(*numbers: int) -> tuple[str, ...]:
         ((5, 5), 10, [Chunk(0, None)]),
         ((5, 6), 10, [Chunk(0, names(0)), Chunk(1, names(1)), Chunk(REST, ())]),
         ((5, 5, 1), 10, [Chunk(0, names(0, 1)), Chunk(1, names(2)), Chunk(REST, ())]),
-        ((100,), 40, [*(Chunk(i, names(0), Slice(i, 3)) for i in range(3)), Chunk(REST, ())]),
+        ((100,), 40, [Chunk(0, names(0)), Chunk(REST, ())]),
         (
             (1, 20, 1),
             10,
-            [
-                Chunk(0, names(0)),
-                *(Chunk(1, names(1), Slice(0, 2)), Chunk(2, names(1), Slice(1, 2))),
-                *(Chunk(3, names(2)), Chunk(REST, ())),
-            ],
+            [Chunk(0, names(0)), Chunk(1, names(1)), Chunk(2, names(2)), Chunk(REST, ())],
         ),
         (
             (0, 0, 11, 0),
             10,
-            [
-                Chunk(0, names(0, 1)),
-                *(Chunk(1, names(2), Slice(0, 2)), Chunk(2, names(2), Slice(1, 2))),
-                *(Chunk(3, names(3)), Chunk(REST, ())),
-            ],
+            [Chunk(0, names(0, 1)), Chunk(1, names(2)), Chunk(2, names(3)), Chunk(REST, ())],
         ),
     ],
 )
 def test_plan_chunks(rows, chunk_rows, expected):
     partitions = sealed(*rows)[::-1]
 
-    chunks = plan_chunks(partitions, chunk_rows=chunk_rows, is_partitioned=True)
+    chunks = plan_chunks(partitions, chunk_rows=chunk_rows)
 
     assert list(chunks) == expected
 
 
-def test_table_without_partitions_is_one_chunk_however_large():
-    chunks = plan_chunks([SealedPartition(WHOLE_TABLE, 10**9, 0)], chunk_rows=1, is_partitioned=False)
-
-    assert chunks == (Chunk(0, None),)
-
-
 def test_chunk_has_at_most_500_partitions_however_small_they_are():
-    chunks = plan_chunks(sealed(*[0] * 1001), chunk_rows=10**9, is_partitioned=True)
+    chunks = plan_chunks(sealed(*[0] * 1001), chunk_rows=10**9)
 
     assert [len(c.partitions) for c in chunks] == [500, 500, 1, 0]
     assert [c.is_rest for c in chunks] == [False, False, False, True]
@@ -72,34 +58,26 @@ def test_chunks_cover_every_partition_once_and_keep_their_size(rows, chunk_rows)
     partitions = sealed(*rows)
     rows_of = {p.partition: p.num_rows for p in partitions}
 
-    chunks = plan_chunks(partitions, chunk_rows=chunk_rows, is_partitioned=True)
+    chunks = plan_chunks(partitions, chunk_rows=chunk_rows)
 
-    if chunks == (Chunk(0, None),):
+    if chunks == WHOLE:
         assert sum(rows) <= chunk_rows
         return
     assert chunks[-1] == Chunk(REST, ())
     assert [c.number for c in chunks[:-1]] == list(range(len(chunks) - 1))
-    first = [c for c in chunks if c.slice is None or c.slice.index == 0]
-    assert [p for c in first for p in c.partitions] == sorted(rows_of)
-    assert [chunk for part in parts(chunks) for chunk in part] == list(chunks)
-    for part in parts(chunks):
-        slices = [c.slice for c in part]
-        assert slices == [None] or slices == [Slice(i, len(part)) for i in range(len(part))]
-        assert len({c.partitions for c in part}) == 1
+    assert [p for c in chunks for p in c.partitions] == sorted(rows_of)
     for chunk in chunks[:-1]:
         assert sum(rows_of[p] for p in chunk.partitions) <= chunk_rows or len(chunk.partitions) == 1
     for chunk, after in pairwise(chunks[:-1]):
         filled = sum(rows_of[p] for p in (*chunk.partitions, after.partitions[0]))
         assert filled > chunk_rows, "the next partition would have fitted: too many chunks"
-    assert chunks == plan_chunks(partitions[::-1], chunk_rows=chunk_rows, is_partitioned=True), (
-        "a takeover finds others"
-    )
+    assert chunks == plan_chunks(partitions[::-1], chunk_rows=chunk_rows), "a takeover finds others"
 
 
 def test_a_hundred_thousand_partitions_are_a_few_hundred_steps():
     sealed = [SealedPartition(partition_name([f"day {n}"]), 7, n) for n in range(100_000)]
 
-    chunks = plan_chunks(sealed, chunk_rows=5_000_000, is_partitioned=True)
+    chunks = plan_chunks(sealed, chunk_rows=5_000_000)
 
     assert len(chunks) == 201
     assert chunks[-1].is_rest
@@ -107,14 +85,11 @@ def test_a_hundred_thousand_partitions_are_a_few_hundred_steps():
     assert all(unstorable(part.partition, ["p"]) is None for part in sealed[:1000])
 
 
-@pytest.mark.parametrize("is_sliceable", [True, False])
-def test_a_partition_with_nine_tenths_of_the_rows_does_not_keep_the_others_waiting_in_one_step(is_sliceable):
+def test_a_partition_with_nine_tenths_of_the_rows_is_a_chunk_of_its_own():
     sealed = [SealedPartition('["large"]', 90_000_000, 1)]
     sealed += [SealedPartition(partition_name([f"small {n}"]), 100_000, n) for n in range(100)]
 
-    chunks = plan_chunks(sealed, chunk_rows=5_000_000, is_partitioned=True, is_sliceable=is_sliceable)
+    chunks = plan_chunks(sealed, chunk_rows=5_000_000)
 
-    of_large = [chunk for chunk in chunks if '["large"]' in (chunk.partitions or ())]
-    assert all(chunk.partitions == ('["large"]',) for chunk in of_large)
-    assert [chunk.slice for chunk in of_large] == ([Slice(n, 18) for n in range(18)] if is_sliceable else [None])
-    assert len(chunks) == len(of_large) + 2 + 1  # a hundred small ones in two, and the rest
+    assert chunks[0].partitions == ('["large"]',)
+    assert len(chunks) == 1 + 2 + 1  # a hundred small ones in two, and the rest

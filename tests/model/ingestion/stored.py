@@ -185,7 +185,7 @@ class Stored:
 
     def seal(self, output: int, own: Own, staged: Rows) -> bool:
         parts = (SealedPartition('["all"]', len(staged), hash(staged)),)
-        seal = Seal(f"staging-{own[1]}", "digests", 64, 1, parts, strategy="incremental")
+        seal = Seal(f"staging-{own[1]}", 1, parts, strategy="incremental")
         is_sealed = self._write(lambda: self.store.merging.seal(self._own(own), seal, _ONE_CHUNK, {}))
         if is_sealed:
             self.site.staged[own[0]] = staged
@@ -196,7 +196,7 @@ class Stored:
 
     def published(self, output: int, own: Own) -> bool:
         main = self.site.mains[output]
-        facts: dict[str, Any] = {"counts": Counts(), "digests": None, "bytes_main": 0, "seconds": {}}
+        facts: dict[str, Any] = {"counts": Counts(), "totals": None, "bytes_main": 0, "seconds": {}}
         if not self._write(lambda: self.store.merging.published(self._own(own), main_version=1, commit=None, **facts)):
             return False
         self.site.published[output] = tuple(row for row in main.rows if row != FOREIGN)

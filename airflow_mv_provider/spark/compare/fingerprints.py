@@ -1,0 +1,149 @@
+"""Fingerprints of main's rows, by which most rows of a source are recognised without reading main.
+
+    rows ──▶ shards of 32 to 64 rows by their hash ──▶ the fingerprints in each: other 32 bits of the hash
+    corrections ──▶ a layer: what they remove from shards, and what they add to them
+
+A row whose fingerprint is not in its shard is not one of main's. The reverse is wrong once in a hundred million rows,
+and where fingerprints are damaged or outdated; the totals of all rows show that (`compare.whole`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.spark import storage
+from airflow_mv_provider.spark.compare.corrections import NEW_HASH, OLD_HASH
+from airflow_mv_provider.spark.compare.hashing import HASH
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, columns
+
+_SHARD, _ADDED, _REMOVED, _GONE, _PRINT = "_mv_shard", "_mv_added", "_mv_removed", "_mv_gone", "_mv_print"
+_LIST: schema.Type = {"type": "array", "elementType": "integer", "containsNull": True}
+_BYTES = 4.1  # a row
+_PART_OF_DRIVER = 8  # of the driver's memory; above it, looking up rows was slower than joining them
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_COLUMNS = (schema.Column(_SHARD, "long"), schema.Column(_ADDED, _LIST), schema.Column(_REMOVED, _LIST))
+
+
+def write(rows: DataFrame, table: RefreshableTable, num_shards: int, path: str) -> None:
+    """Write the fingerprints of rows.
+
+    rows : (*partition_by, _mv_hash bigint)
+    cost : a scan of them, and a shuffle of 12 bytes and the partition of each; about 4 bytes a row are written
+    """
+    with translated(table.name):
+        storage.write(_listed(rows, table, num_shards, HASH, _ADDED), path)
+
+
+def write_layer(changes: DataFrame, table: RefreshableTable, num_shards: int, path: str) -> None:
+    """Write what corrections add to fingerprints, and what they remove.
+
+    changes : (*CHANGE_COLUMNS, *columns)
+    """
+    with translated(table.name):
+        storage.write(_layer(changes, table, num_shards), path)
+
+
+def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Sequence[str], path: str) -> None:
+    """Write the fingerprints of rows after corrections, as one layer.
+
+    changes : (*CHANGE_COLUMNS, *columns)
+    below   : where the layers before them lie
+    cost    : a scan and a shuffle of all fingerprints
+    """
+    table = layout.table
+    layers = [*_layers(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
+    place = [*columns(table.partition_by), F.col(_SHARD)]
+    found = _joined(layers).groupBy(*place).agg(F.flatten(F.collect_list(_ADDED)).alias(_ADDED))
+    with translated(table.name):
+        storage.write(found.withColumn(_REMOVED, F.lit(None).cast("array<int>")), path)
+
+
+def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> DataFrame:
+    """Return the fingerprints in all layers: (*partition_by, _mv_shard bigint, _mv_added array<int>); lazy.
+
+    returns : several rows of a shard if there are several layers
+    raises  : SealBrokenError, when a layer is missing
+    """
+    return _joined(_layers(spark, layout, paths))
+
+
+def _layers(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> list[DataFrame]:
+    kinds = [*(layout.column(name) for name in layout.table.partition_by), *_COLUMNS]
+    return [storage.read(spark, layout.table.name, path, kinds) for path in paths]
+
+
+def _layer(changes: DataFrame, table: RefreshableTable, num_shards: int) -> DataFrame:
+    gained, lost = (
+        _listed(changes.where(F.col(name).isNotNull()), table, num_shards, name, to)
+        for name, to in ((NEW_HASH, _ADDED), (OLD_HASH, _REMOVED))
+    )
+    return gained.unionByName(lost)
+
+
+def _joined(layers: Sequence[DataFrame]) -> DataFrame:
+    """Return what all layers add, without what one of them removes.
+
+    A row that came again after it had gone is missing then: it is looked up in main, where it is the same.
+    """
+    every = reduce(DataFrame.unionByName, layers)
+    if len(layers) == 1:
+        return every.drop(_REMOVED)
+    removed = every.where(F.col(_REMOVED).isNotNull()).groupBy(_SHARD)
+    gone = F.broadcast(removed.agg(F.flatten(F.collect_list(_REMOVED)).alias(_GONE)))
+    both = every.where(F.col(_ADDED).isNotNull()).drop(_REMOVED).join(gone, _SHARD, "left_outer")
+    left = F.when(F.col(_GONE).isNull(), F.col(_ADDED)).otherwise(F.array_except(_ADDED, _GONE))
+    return both.withColumn(_ADDED, left).drop(_GONE)
+
+
+def fit(spark: SparkSession, num_rows: int) -> bool:
+    """True if the fingerprints of so many rows can be sent to every task."""
+    return num_rows * _BYTES <= _driver_bytes(spark) // _PART_OF_DRIVER
+
+
+def unknown(rows: DataFrame, known: DataFrame, table: RefreshableTable, num_shards: int) -> DataFrame:
+    """Return the rows whose fingerprints are not known.
+
+    rows  : (*partition_by, _mv_hash bigint, ...)
+    known : as `read` returns them; sent to every task
+    """
+    r = rows.withColumns({_SHARD: _shard(table, num_shards, HASH), _PRINT: _print(HASH)}).alias("r")
+    k = F.broadcast(known.select(_SHARD, _ADDED).alias("k"))
+    is_known = (F.col(f"r.{_SHARD}") == F.col(f"k.{_SHARD}")) & F.array_contains(f"k.{_ADDED}", F.col(f"r.{_PRINT}"))
+    return r.join(k, is_known, "left_anti").drop(_SHARD, _PRINT)
+
+
+def _listed(rows: DataFrame, table: RefreshableTable, num_shards: int, hashed: str, to: str) -> DataFrame:
+    place = [*columns(table.partition_by), _shard(table, num_shards, hashed).alias(_SHARD)]
+    lists = rows.select(*place, _print(hashed).alias(_PRINT)).groupBy(*columns(table.partition_by), _SHARD)
+    found, none = F.collect_list(_PRINT), F.lit(None).cast("array<int>")
+    return lists.agg(*((found if name == to else none).alias(name) for name in (_ADDED, _REMOVED)))
+
+
+def _shard(table: RefreshableTable, num_shards: int, hashed: str) -> Column:
+    """Return a row's shard: the low bits are of its hash, the others of its partition.
+
+    Two partitions may share shards, which only makes their lists longer.
+    """
+    in_partition = F.col(hashed).bitwiseAND(F.lit(num_shards - 1).cast("bigint"))
+    if not table.partition_by:
+        return in_partition
+    of_partition = F.xxhash64(*columns(table.partition_by)).bitwiseAND(F.lit(-num_shards).cast("bigint"))
+    return of_partition.bitwiseOR(in_partition)
+
+
+def _driver_bytes(spark: SparkSession) -> int:
+    text = spark.conf.get("spark.driver.memory", "1g") or "1g"
+    found = re.fullmatch(r"(\d+)([bkmgt]?)b?", text.strip().lower())
+    return int(found[1]) * _UNITS[found[2]] if found else 1 << 30
+
+
+def _print(hashed: str) -> Column:
+    return F.shiftright(hashed, 32).cast("int")

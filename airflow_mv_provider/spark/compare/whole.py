@@ -1,0 +1,220 @@
+"""Compare all rows of the source with main's, and write the corrections.
+
+    totals of the source ──▶ equal those of the last publish: nothing to do
+                         ──▶ natural partitions with other totals; only these are looked at below
+    probe  rows whose fingerprints main does not have ──▶ main's rows with their keys ──▶ corrections
+                                                      ──▶ keys that the source has lost
+    join   both sides by key
+
+The probe is right if main's former totals and the corrections add up to the source's totals, and then it is the whole
+difference, as surely as hashes are trusted anywhere. If they do not (a key twice, a collision, damaged fingerprints),
+or nothing is known of main, the join finds the difference, or the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.location import What
+from airflow_mv_provider.core.progress.totals import Totals, total, with_added
+from airflow_mv_provider.spark import partitions, storage
+from airflow_mv_provider.spark.compare import corrections, feed, fingerprints, hashing, recorded_changes, totals
+from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS
+from airflow_mv_provider.spark.compare.hashing import HASH
+from airflow_mv_provider.spark.compare.recorded_changes import Written
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import Layout, columns
+
+log = logging.getLogger(__name__)
+
+_MAX_BROADCAST_KEYS = 1_000_000
+_MAX_HASHED_KEYS = 20_000_000
+_MAX_NAMED = 500
+_KEY = "_mv_key"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of main's rows, as the last publish left them and as they still are.
+
+    partitions   : their totals, of those that are compared
+    fingerprints : as `fingerprints.read` returns them; None if there are none, or too many to be sent to every task
+    """
+
+    partitions: Mapping[str, Totals]
+    fingerprints: DataFrame | None = None
+    num_shards: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result of a comparison.
+
+    written    : the corrections; None if nothing differs
+    partitions : the totals of the source's rows
+    null_keys  : how many of them have a NULL key
+    was_joined : by a join of both sides
+    """
+
+    written: Written | None
+    partitions: Mapping[str, Totals]
+    null_keys: int = 0
+    was_joined: bool = False
+
+
+def compared(
+    hashed: DataFrame,
+    main: DataFrame,
+    layout: Layout,
+    known: Known | None,
+    place: Callable[[What], str],
+    *,
+    small: int,
+    are_totals_first: bool = False,
+) -> Compared:
+    """Compare the rows of the source with main's, and write the corrections.
+
+    hashed : the source's rows, (*columns, _mv_hash bigint), the same whenever they are read
+    main   : (*columns), arbitrary rows
+    known  : of exactly these rows of main; None if nothing is known
+    place  : returns where something is to be written
+    small  : up to so many rows are joined whole; of more only keys and hashes, and then the rows that differ
+    are_totals_first : most rows, or most natural partitions, are expected to be as published
+    cost  : one scan of the source if nothing differs, or two with `are_totals_first` if something does. A probe: a scan
+            of main for the keys of changed rows; with deletes a join of all keys. A join: a scan of both, and a shuffle
+            of their keys and hashes. Where nothing is known, one more scan of the source
+    raises : SealBrokenError; EngineError, and any other error of reading the source
+    """
+    if known is None:
+        parts, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
+        num_rows = total(parts.values()).num_rows
+        return Compared(
+            _joined(hashed, main, layout, place, hashed, is_small=num_rows <= small), parts, null_keys, was_joined=True
+        )
+    before, probed = known.partitions, known.fingerprints
+    if are_totals_first:
+        now, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
+        differing = sorted(name for name in {*now, *before} if now.get(name, Totals()) != before.get(name, Totals()))
+        if not differing:
+            return Compared(None, now, null_keys)
+        if layout.table.partition_by and len(differing) <= _MAX_NAMED:
+            hashed, main = (_of(side, layout, differing) for side in (hashed, main))
+            probed = None if probed is None else _of(probed, layout, differing)
+            before = {name: found for name, found in before.items() if name in set(differing)}
+    kept = {name: found for name, found in known.partitions.items() if name not in before}
+    if probed is not None:
+        found = _probed(hashed, main, layout, Known(before, probed, known.num_shards), place)
+        if found is not None:
+            return Compared(found.written, kept | dict(found.partitions), found.null_keys)
+    seen = Observation()
+    with translated(layout.table.name):
+        observed = hashed.observe(seen, *totals.measure(), totals.null_keys(layout.table))
+    written = _joined(observed, main, layout, place, hashed, is_small=total(before.values()).num_rows <= small)
+    now_there, null_keys = totals.observed(seen)
+    after = with_added(before, written.added if written else {})
+    if total(after.values()) != now_there and not null_keys:
+        log.warning("%s: the totals of its last publish and the changes do not add up", layout.table.name)
+        after, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
+    return Compared(written, kept | after, null_keys, was_joined=True)
+
+
+def estimated_changes(hashed: DataFrame, layout: Layout, known: Known | None) -> int | None:
+    """Return about how many of the source's rows main does not have; None if that is not known.
+
+    cost : a scan of the source; every 256th row is looked up
+    """
+    if known is None or known.fingerprints is None:
+        return None
+    some = hashed.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
+    narrow = some.select(*columns(layout.table.partition_by), HASH)
+    with translated(layout.table.name):
+        return 256 * fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards).count()
+
+
+def _of(side: DataFrame, layout: Layout, members: Sequence[str]) -> DataFrame:
+    return side.where(partitions.is_member(side, layout.table, members))
+
+
+def _narrow(hashed: DataFrame, layout: Layout) -> DataFrame:
+    return hashed.select(*columns(layout.table.group_by), HASH)
+
+
+def _probed(
+    hashed: DataFrame, main: DataFrame, layout: Layout, known: Known, place: Callable[[What], str]
+) -> Compared | None:
+    """Compare by fingerprints; None if that does not account for all differences.
+
+    hashed : the source's rows, (*columns, _mv_hash bigint)
+    main   : (*columns), with the totals in `known`
+    """
+    table, spark, seen = layout.table, hashed.sparkSession, Observation()
+    assert known.fingerprints is not None
+    candidates, changes = place("candidates"), place("changes")
+    with translated(table.name):
+        observed = hashed.observe(seen, *totals.measure(), totals.null_keys(table))
+        storage.write(fingerprints.unknown(observed, known.fingerprints, table, known.num_shards), candidates)
+    now, null_keys = totals.observed(seen)
+    new = storage.read(spark, table.name, candidates, [*layout.columns, hashing.HASHED])
+    feed.write_replacing(new, main, layout, changes)
+    written, before = recorded_changes.measured(spark, layout, changes), total(known.partitions.values())
+    if before.num_rows + written.total.num_rows > now.num_rows:
+        with translated(table.name):
+            storage.append(_lost(hashed, main, layout, before.num_rows), changes)
+        written = recorded_changes.measured(spark, layout, changes)
+    if before + written.total != now and not null_keys:
+        log.info("%s: fingerprints do not show all that differs, so both sides are joined", table.name)
+        return None
+    return Compared(written if written.num_rows else None, with_added(known.partitions, written.added), null_keys)
+
+
+def _lost(hashed: DataFrame, main: DataFrame, layout: Layout, num_rows: int) -> DataFrame:
+    """Return the corrections that delete the rows whose keys the source has no longer.
+
+    Keys are looked for by their hashes; if a lost one has the hash of another, the totals show that it is missing.
+
+    main     : has each key once
+    num_rows : of main
+    cost     : a scan of main, and of the keys of the source; a shuffle of the keys of both
+    """
+    key = F.xxhash64(*columns(layout.table.group_by)).alias(_KEY)
+    theirs = _narrow(hashing.aligned(layout.shaped(main), layout), layout).withColumn(_KEY, key)
+    mine = hashed.select(key)
+    mine = mine.hint("shuffle_hash") if num_rows <= _MAX_HASHED_KEYS else mine  # half the time of sorting both sides
+    return corrections.deletions(theirs.join(mine, _KEY, "left_anti").drop(_KEY), layout)
+
+
+def _joined(
+    observed: DataFrame,
+    main: DataFrame,
+    layout: Layout,
+    place: Callable[[What], str],
+    again: DataFrame,
+    *,
+    is_small: bool,
+) -> Written | None:
+    """Join both sides by key, and write the corrections; None if there are none.
+
+    observed : the source's rows, (*columns, _mv_hash bigint); read once
+    again    : the same, to be read once more if both sides are large: then only keys and hashes are shuffled first
+    """
+    table, spark = layout.table, observed.sparkSession
+    existing = _narrow(hashing.aligned(layout.shaped(main), layout), layout)
+    with translated(table.name):
+        if is_small:
+            path = place("changes")
+            storage.write(corrections.between(observed, existing, layout), path)
+        else:
+            found = place("differing")
+            storage.write(corrections.keys_between(_narrow(observed, layout), existing, layout), found)
+            by = [layout.column(name) for name in table.group_by]
+            differing = storage.read(spark, table.name, found, [*CHANGE_COLUMNS, *by])
+            are_few = differing.count() <= _MAX_BROADCAST_KEYS
+            path = place("changes")
+            storage.write(corrections.with_values(differing, again, layout, are_few=are_few), path)
+    written = recorded_changes.measured(spark, layout, path)
+    return written if written.num_rows else None

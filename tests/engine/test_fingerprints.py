@@ -1,0 +1,249 @@
+"""Fingerprints of main's rows are a hint: kept in layers, lost, damaged or outdated, they decide nothing."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition.schema import columns_of
+from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress import published as published_rows
+from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
+from airflow_mv_provider.spark.compare import fingerprints, hashing, whole
+from tests.conftest import Crash
+
+pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
+
+REST = pytest.mark.in_test_all
+ROWS = "SELECT id, CAST(id % 3 AS INT) AS p, concat('v', id) AS v FROM range(60)"
+LAYOUTS = pytest.mark.parametrize("partition_by", [[], pytest.param(["p"], marks=REST)], ids=["flat", "parts"])
+
+
+@pytest.fixture
+def table(prepared: Any) -> Any:
+    """Published twice, so that fingerprints of its rows are kept."""
+
+    def build(lake: Any) -> None:
+        lake.write(ROWS)
+        lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections")
+        lake.refresh()
+        change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+        lake.refresh()
+
+    return prepared("with fingerprints", build)
+
+
+def change(lake: Any, *statements: str) -> None:
+    for statement in statements:
+        lake.sql(statement, path="raw/orders")
+
+
+def kept(lake: Any, name: str = "orders") -> Any:
+    return lake.store.state(lake.store.table(name).id).published_totals
+
+
+def places(lake: Any) -> list[Path]:
+    area = lake.root / "_mv" / lake.store.table("orders").uuid / "kept"
+    return [area / each.refresh_id / each.name for each in kept(lake).fingerprints]
+
+
+def is_the_source(lake: Any) -> None:
+    assert Counter(lake.rows("orders")) == Counter(lake.rows("raw/orders"))
+    assert lake.workspaces() == []
+
+
+@pytest.fixture
+def never_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    def joined(*_: Any, **__: Any) -> None:
+        raise AssertionError("both sides were joined")
+
+    monkeypatch.setattr(whole, "_joined", joined)
+
+
+@LAYOUTS
+def test_changes_of_all_sorts_are_found_without_a_join(lake: Any, partition_by: list[str], monkeypatch: Any) -> None:
+    lake.write(ROWS)
+    lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", partition_by=partition_by)
+    lake.refresh()
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+    lake.refresh()
+    assert len(kept(lake).fingerprints) == 1
+
+    def joined(*_: Any, **__: Any) -> None:
+        raise AssertionError("both sides were joined")
+
+    monkeypatch.setattr(whole, "_joined", joined)
+
+    for statements, counts in (
+        (("UPDATE {t} SET v = 'x' WHERE id IN (3, 4)",), (0, 2, 0)),
+        (("DELETE FROM {t} WHERE id IN (7, 8)", "INSERT INTO {t} VALUES (100, 1, 'n')"), (1, 0, 2)),
+        (("DELETE FROM {t} WHERE p = 1",), (0, 0, 20)),
+        (("UPDATE {t} SET v = concat('v', id) WHERE id = 3",), (0, 1, 0)),  # as it was before
+    ):
+        change(lake, *statements)
+        report = lake.refresh()
+        assert (report.rows_inserted, report.rows_updated, report.rows_deleted) == counts
+        is_the_source(lake)
+
+
+@REST
+def test_layers_are_added_and_in_the_end_written_as_one(table: Any, monkeypatch: Any, never_joined: None) -> None:
+    monkeypatch.setattr(published_rows, "_ROWS_PER_CHANGE", 1)
+    numbers = []
+    for number in range(7):
+        change(table, f"UPDATE {{t}} SET v = 'n{number}' WHERE id = {number % 3}")
+        table.refresh()
+        is_the_source(table)
+        numbers.append(len(kept(table).fingerprints))
+
+    assert numbers == [2, 3, 4, 5, 6, 1, 2]
+
+
+@REST
+def test_fingerprints_stay_where_no_row_is_another(table: Any, never_joined: None) -> None:
+    before = kept(table)
+
+    report = table.refresh(force=True)
+
+    assert (report.outcome, report.rows_unchanged, report.bytes_staging) == (Outcome.PUBLISHED, 60, 0)
+    assert kept(table).fingerprints == before.fingerprints
+    assert kept(table).totals == before.totals
+
+
+@REST
+@pytest.mark.parametrize("point", ["seal.after", "publish.after", "published.before"])
+def test_killed_with_them_it_goes_on(table: Any, crash_at: Any, point: str) -> None:
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5", "DELETE FROM {t} WHERE id = 6")
+    crash_at(point)
+    with pytest.raises(Crash):
+        table.refresh()
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    table.refresh()
+
+    is_the_source(table)
+    change(table, "UPDATE {t} SET v = 'y' WHERE id IN (5, 7)")
+    assert table.refresh().rows_updated == 2
+    is_the_source(table)
+
+
+@REST
+def test_foreign_write_beside_a_refresh_that_keeps_them(table: Any, at_point: Any) -> None:
+    at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')"))
+
+    assert table.refresh(force=True).rows_deleted == 1
+
+    is_the_source(table)
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5")
+    assert table.refresh().rows_updated == 1
+    is_the_source(table)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "others",
+        *(pytest.param(each, marks=REST) for each in (None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice")),
+    ],
+    ids=["of other rows", "gone", "empty", "text", "bad", "twice"],
+)
+def test_damaged_fingerprints_cost_time_and_no_row(table: Any, content: Any, spark: Any) -> None:
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5", "DELETE FROM {t} WHERE id = 6")
+    (place,) = places(table)
+    if content == "others":  # they have the changed row, as if main had it
+        rows = spark.read.format("delta").load(str(table.root / "raw/orders"))
+        hashed = rows.selectExpr(f"{hashing.row_hash(columns_of(rows.schema.jsonValue()))} AS _mv_hash")
+        shutil.rmtree(place)
+        fingerprints.write(hashed, table.store.table("orders").definition, kept(table).num_shards, str(place))
+    for file in [] if content == "others" else list(place.glob("*.parquet")):
+        if content == "twice":
+            shutil.copy(file, file.with_name(f"part-again-{file.name}"))
+            continue
+        file.unlink()
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        if content is not None:
+            file.write_bytes(content)
+
+    report = table.refresh()
+
+    assert (report.rows_updated, report.rows_deleted) == (1, 1)
+    is_the_source(table)
+    change(table, "UPDATE {t} SET v = 'y' WHERE id = 7")
+    assert table.refresh().rows_updated == 1
+    is_the_source(table)
+
+
+@REST
+@pytest.mark.parametrize("bits", [0, 3, 8])
+def test_hashes_that_collide_cost_time_and_no_row(table: Any, monkeypatch: Any, bits: int) -> None:
+    """Fingerprints of few bits: most changed rows are taken for others that main has."""
+    short = F.lit((1 << bits) - 1)
+    monkeypatch.setattr(fingerprints, "_print", lambda name: F.shiftright(name, 32).cast("int").bitwiseAND(short))
+    table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')")
+    table.refresh()  # written anew, with so few bits
+    for number in range(3):
+        change(
+            table,
+            f"UPDATE {{t}} SET v = 'n{number}' WHERE id % 10 = {number}",
+            f"DELETE FROM {{t}} WHERE id = {20 + number}",
+            f"INSERT INTO {{t}} VALUES ({100 + number}, 1, 'new')",
+        )
+
+        table.refresh()
+
+        is_the_source(table)
+
+
+@pytest.mark.parametrize(
+    ("statements", "error"),
+    [
+        (("INSERT INTO {t} VALUES (7, 1, 'other')",), DuplicateKeyError),
+        *(
+            pytest.param(*each, marks=REST)
+            for each in (
+                (("INSERT INTO {t} SELECT * FROM {t} WHERE id = 7",), DuplicateKeyError),
+                (("INSERT INTO {t} VALUES (700, 1, 'a'), (700, 1, 'b')",), DuplicateKeyError),
+                (("INSERT INTO {t} VALUES (700, 1, 'a'), (700, 1, 'a')",), DuplicateKeyError),
+                (("DELETE FROM {t} WHERE id = 9", "INSERT INTO {t} VALUES (7, 1, 'a')"), DuplicateKeyError),
+                (("DELETE FROM {t} WHERE id = 9", "INSERT INTO {t} SELECT * FROM {t} WHERE id = 7"), DuplicateKeyError),
+                (("INSERT INTO {t} VALUES (NULL, 1, 'x'), (NULL, 2, 'z')",), NullKeyError),
+            )
+        ),
+    ],
+)
+def test_bad_keys_are_found(table: Any, statements: tuple[str, ...], error: type[Exception]) -> None:
+    before = table.rows("orders")
+    change(table, *statements, "UPDATE {t} SET v = 'x' WHERE id = 5")
+
+    with pytest.raises(error):
+        table.refresh()
+
+    assert (table.rows("orders"), table.phase(), table.workspaces()) == (before, "NORMAL", [])
+
+
+@REST
+def test_too_many_to_be_sent_to_every_task_are_not_used(table: Any, monkeypatch: Any, caplog: Any) -> None:
+    monkeypatch.setattr(fingerprints, "_PART_OF_DRIVER", 1 << 40)
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5")
+
+    with caplog.at_level(logging.INFO):
+        report = table.refresh()
+
+    assert (report.rows_updated, kept(table).fingerprints) == (1, ())
+    is_the_source(table)
+
+
+@REST
+@pytest.mark.parametrize("spelled", ["8g", "512m", "1024k", "2147483648", "4GB"])
+def test_memory_of_the_driver_is_understood_as_spark_spells_it(spark: Any, spelled: str) -> None:
+    expected = {"8g": 8 << 30, "512m": 512 << 20, "1024k": 1 << 20, "2147483648": 2 << 30, "4GB": 4 << 30}[spelled]
+
+    session = SimpleNamespace(conf={"spark.driver.memory": spelled})
+    assert fingerprints._driver_bytes(session) == expected
