@@ -38,7 +38,7 @@ from airflow_mv_provider.runner.local import command_line_caller, open_store
 from airflow_mv_provider.runner.refresh import Refresher
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.spark import merge, session
-from airflow_mv_provider.spark.compare.key_ranges import within_sql
+from airflow_mv_provider.spark.key_ranges import within_sql
 
 NUM_WARM_UP = 5
 NUM_FILES = 16

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts, Whole
 from airflow_mv_provider.core.cost import CostSample, Estimate, Strategy
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
@@ -64,30 +65,6 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceChanges:
-    """What a source's own log shows about the time since the last publish, without reading any row.
-
-    at_most       : upper bound of the changed rows; None if unknown
-    feed_obstacle : why the changes themselves cannot be read; None if they can
-    is_another    : the source was replaced by another one, so a watermark is not valid for it either
-    in_new_files  : where the changes are among the rows of files that the source did not have before: upper bound of
-                    these rows, as a number, or as a fraction of all rows. None where the source lists the changes
-    has_former    : the rows that these files replaced can be read as well, so that both show all changes
-    """
-
-    at_most: int | None
-    feed_obstacle: str | None
-    is_another: bool = False
-    in_new_files: int | float | None = None
-    has_former: bool = False
-
-    @property
-    def is_none(self) -> bool:
-        """True if no row can have changed."""
-        return self.at_most == 0
-
-
-@dataclass(frozen=True, slots=True)
 class Determinism:
     """Whether a source returns the same rows whenever it is read at one frontier.
 
@@ -111,7 +88,7 @@ class Situation:
     num_rows     : rows of main as of the last publish; None before the first
     must_compare : why main has to be compared with all of the source; None if it is as it was published
     is_known     : the totals of main's rows since the last publish are known
-    changes      : what the source's own log shows since then; None if it shows nothing
+    changes      : what the source shows since then; None if it was not asked
     has_failed   : the last refresh was incremental and failed: comparing avoids the cause, whatever it was
     """
 
@@ -119,7 +96,7 @@ class Situation:
     num_rows: int | None
     must_compare: str | None
     is_known: bool
-    changes: SourceChanges | None
+    changes: Changeset | None
     past: tuple[CostSample, ...] = ()
     has_failed: bool = False
 
@@ -261,15 +238,16 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
         return "the guard max_null_fraction is about all rows"
     if situation.has_failed:
         return "the last incremental refresh failed"
-    if situation.changes is None:
-        return "the source does not list its changes"
-    if situation.changes.feed_obstacle is not None:
-        return situation.changes.feed_obstacle
-    if situation.changes.in_new_files is not None:
-        if table.strict and wanted == "incremental" and not situation.changes.has_former:
+    match situation.changes:
+        case None:
+            return Whole().reason
+        case Whole(reason):
+            return reason
+        case Upserts(in_files=in_files) if in_files is not None and table.strict and wanted == "incremental":
             return "the source does not list its changes, so all of it would be read"
-        if wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
-            return "the source does not list its changes row by row, and comparing so few rows takes no longer"
+        case SignedRows(in_files=in_files) | Upserts(in_files=in_files):
+            if in_files is not None and wanted == "auto" and (situation.num_rows or 0) < MIN_ROWS_FOR_NEW_FILES:
+                return "the source does not list its changes row by row, and comparing so few rows takes no longer"
     return None if situation.is_known else "the totals of the table's rows are not known"
 
 
@@ -309,7 +287,7 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    has_former = in_new_files is not None and _lists_former(situation)
+    has_former = in_new_files is not None and isinstance(situation.changes, SignedRows)
     is_text = table.source.is_text
     fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text)
     expected = fresh * cost.factor(way, situation.past, num_changes, is_text=is_text)
@@ -328,12 +306,11 @@ def _num_changes(situation: Situation) -> int:
 
 
 def _num_in_new_files(situation: Situation) -> int | None:
-    found = situation.changes.in_new_files if situation.changes else None
-    return round(found * (situation.num_rows or 0)) if isinstance(found, float) else found
-
-
-def _lists_former(situation: Situation) -> bool:
-    return situation.changes is not None and situation.changes.has_former
+    match situation.changes:
+        case SignedRows(in_files=found) | Upserts(in_files=found):
+            return round(found * (situation.num_rows or 0)) if isinstance(found, float) else found
+        case _:
+            return None
 
 
 def _beside(other: Estimate, chosen: Estimate) -> Estimate:

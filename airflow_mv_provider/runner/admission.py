@@ -169,7 +169,7 @@ def _outdated_hold(
     try:
         source = context.source_of(table, table.definition)
         now = source.probe(request.overrides)
-        is_same_source = now == held.frontier and source.determinism(now).nondeterminism_reason is None
+        is_same_source = now == held.frontier and source.reader.determinism(now).nondeterminism_reason is None
     except MvError as error:
         log.info("%s: what is held is not superseded: %s", table.name, error)
         return None
@@ -282,7 +282,7 @@ def _to_join(context: Context, table: TableRecord, state: RefreshState, request:
     try:
         source = context.source_of(table, table.definition)
         now = source.probe(request.overrides)
-        nondeterminism_reason = source.determinism(now).nondeterminism_reason
+        nondeterminism_reason = source.reader.determinism(now).nondeterminism_reason
     except MvError as error:
         log.info("%s: not joined: %s", table.name, error)
         return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
+from airflow_mv_provider.core.changeset import Changeset, SignedRows
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.outcome import RefreshReport
@@ -19,7 +20,6 @@ from airflow_mv_provider.core.state import RefreshState, TableRecord, is_main_as
 from airflow_mv_provider.core.strategy import (
     Choice,
     Situation,
-    SourceChanges,
     choose,
     compare_reason,
     cost_samples,
@@ -68,10 +68,10 @@ def assess(
     source = context.source_of(table, table.definition)
     seen = _assess(context, table, state, request, source, exists=exists, frontier=frontier)
     if frontier is None:
-        seen = replace(seen, source_ms=source.time_ms(seen.frontier))
-    if not source.probe_note:
+        seen = replace(seen, source_ms=source.reader.time_ms(seen.frontier))
+    if not source.reader.probe_note:
         return seen
-    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.probe_note}"))
+    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.reader.probe_note}"))
 
 
 def _assess(
@@ -87,7 +87,7 @@ def _assess(
     main = Main(context.spark, table.main, table.uuid)
     commits = main.log(state.published_version) if exists else []
     frontier = frontier or pinned(context.store, table, state, request, source, commits)
-    nondeterminism_reason = source.determinism(frontier).nondeterminism_reason
+    nondeterminism_reason = source.reader.determinism(frontier).nondeterminism_reason
     definition = table.definition
     if nondeterminism_reason is not None and definition.errors is not None:
         raise DefinitionError(table.name, f"errors needs a deterministic source: {nondeterminism_reason}.")
@@ -106,19 +106,19 @@ def _assess(
         is_rolled_back=is_rolled_back(table, state),
     )
     reason = must_compare if scope.is_everything else f"requested: {scope.describe()}"
-    changes: SourceChanges | None = None
+    changes: Changeset | None = None
     newest = context.store.newest_binding(table.id)
     is_published = newest is not None and newest.upper == state.published_upper
     published = newest if is_published else context.store.binding(table.id, state.published_upper)
     if published is not None and published.frontier == frontier and nondeterminism_reason is None:
-        changes = SourceChanges(0, None)  # the source is unchanged, so only main can be the reason for a refresh
+        changes = SignedRows(0)  # the source is unchanged, so only main can be the reason for a refresh
     elif published is not None and must_compare is None:
         changes = source.changes(published.frontier, frontier)
     upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
     batch = mint(upper, state.published_upper, None)
     if batch is None:
         return Assessment(frontier, commits, scope, None, Choice("skip", "the source and the table are unchanged"))
-    if reason is None and changes is not None and changes.is_none:
+    if reason is None and changes is not None and changes.at_most == 0:
         return Assessment(frontier, commits, scope, None, Choice("skip", f"no row changed up to {frontier.describe()}"))
     history = context.store.costs(table.id, _PAST)
     situation = Situation(

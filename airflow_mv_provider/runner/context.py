@@ -26,6 +26,7 @@ from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.watching import Watcher
 from airflow_mv_provider.sources.credentials import Lookup, confined_to
+from airflow_mv_provider.sources.reader import SharingReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.sources.table_source import TableSource, open_source
 from airflow_mv_provider.spark.session import interrupt, isolated, open_session, tagged
@@ -151,7 +152,8 @@ class Context:
         main, roots = None if is_rollback(definition, table) else table.location, self.settings.source_roots
         source = open_source(self.spark, definition, table.warehouse, roots, self.connections, main)
         if (shared := self._shared.get(table.name)) is not None:
-            source.share(shared.state)
+            assert isinstance(source.reader, SharingReader)
+            source.reader.share(shared.state)
         return source
 
     def table_of(self, refresh: RefreshRecord) -> TableRecord:

@@ -63,7 +63,7 @@ def pinned(
     """Return the source's present state, as a refresh reads it.
 
     commits : main's log, newest first; empty if there is no main, and not needed if the source is no log
-    raises  : as `check_read_from`, `TableSource.probe`, `continuation.read_from` and `TableSource.check_continues`
+    raises  : as `check_read_from`, `TableSource.probe`, `continuation.read_from` and `LogReader.check_continues`
     """
     check_read_from(request, table.definition)
     frontier = source.probe(request.overrides)
@@ -87,12 +87,13 @@ def pinned(
         obstacle=why,
     )
     if start is ReadFrom.LOG_START:
-        whole = source.from_start(frontier)
+        whole: Frontier = source.log.from_start(frontier)
         # Main's rows that a part of the log does not have yet would be deleted.
-        return source.bounded(None, whole) if is_first and not has_rows and not request.reload else whole
+        return source.log.bounded(None, whole) if is_first and not has_rows and not request.reload else whole
     assert base is not None
-    source.check_continues(base.frontier, frontier)
-    return source.bounded(base.frontier, frontier)
+    source.log.check_continues(base.frontier, frontier)
+    found: Frontier = source.log.bounded(base.frontier, frontier)
+    return found
 
 
 def base_of(store: Store, table: TableRecord, state: RefreshState, upper: int) -> Base | None:

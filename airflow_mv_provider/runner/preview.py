@@ -36,7 +36,7 @@ from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.runner.steps.recording import recorded_chunks
 from airflow_mv_provider.runner.steps.sampling import sample_of
-from airflow_mv_provider.runner.steps.work import events_at, rows_at
+from airflow_mv_provider.runner.steps.work import events_at, lazily, rows_at
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, storage
 from airflow_mv_provider.spark.compare import feed, hashing, keys, whole
@@ -194,14 +194,14 @@ def _differences(
         version = main.log()[0].version if version is None else version
         held = in_scope(delta.read(context.spark, table.main, version), layout)
     rows = layout.shaped(conflicts.resolved(in_scope(rows, layout), layout, held))
-    if is_copied(definition, source.determinism(refresh.frontier)):
+    if is_copied(definition, source.reader.determinism(refresh.frontier)):
         hashed = feed.copied(rows, layout, place("staging"))
     else:
         hashed = hashing.aligned(rows, layout)
     collected = _rejected(source, main, table, refresh, workspace, base)
     theirs = delta.no_rows(context.spark, hashed.schema) if held is None else layout.shaped(held)
     found = whole.compared(hashed, theirs, layout, None, place, small=context.settings.fingerprint_rows)
-    source.verify(refresh.frontier)
+    source.reader.verify(refresh.frontier)
     if found.null_keys:
         raise keys.null_key(hashed, definition, found.null_keys)
     if found.written is not None:
@@ -246,7 +246,8 @@ def _rejected(
     if definition.errors is not None and definition.source_kind.is_log:
         errors = Main(main.spark, table.main.errors, table.uuid)
         version = None if base is None or errors.properties() is None else former_version(main, errors, base.version)
-        events = events_at(source, refresh.frontier, base)
-        return rejected.keep_events(rejected.collect_events(events, errors, version, definition), definition, path)
-    found = source.rejected(refresh.frontier)
-    return Rejected() if found is None else rejected.collect(found, definition, path)
+        former = None if version is None else rejected.former_events(errors, version, definition)
+        found = source.log.rejected(events_at(source, refresh.frontier, base, lazily), definition.key, former)
+        return rejected.keep_events(found, definition, path)
+    marked = source.rejected(refresh.frontier)
+    return Rejected() if marked is None else rejected.collect(marked, definition, path)

@@ -31,7 +31,6 @@ class SourceKind:
     reader            : imports and returns the `SourceReader`, which needs PySpark
     is_repeatable     : two reads at one frontier return the same rows, or `verify` fails
     keeps_versions    : also after the source has changed, and as cheaply as from a copy; so nothing is copied
-    has_feed          : the reader can return the rows that were lost and gained between two frontiers
     is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
     identifies_files  : the reader knows which file each row lies in, so that `amv why` can name it
     has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
@@ -49,7 +48,6 @@ class SourceKind:
     shared: Callable[[], type[Any]] | None = None
     is_repeatable: bool = False
     keeps_versions: bool = False
-    has_feed: bool = False
     is_cheap_to_probe: bool = False
     identifies_files: bool = False
     has_triggers: bool = False

@@ -4,29 +4,34 @@ probe   → the frontier, which identifies the source's present state; cheap, re
 read    → the rows at a frontier, after the definition's projection; lazy
 close   → called when nothing more is read
 verify  → called after the rows were read: raises unless the source was at that frontier all the time
+changes → what the source shows of its changes between two frontiers: a `Changeset`
+changed → the rows of it
 
-A kind implements these and `determinism`. It overrides the others if it can do more.
+A kind implements these and `determinism`, and overrides the others if it can do more. What only some kinds have are
+classes of their own: a log of events, files with identities, a state that several sources share.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from airflow_mv_provider.core.changeset import Changeset, Whole
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.sources.place import confined
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import marking
-from airflow_mv_provider.spark.compare.replay import Cut
 
 SourceT = TypeVar("SourceT", bound=Source)
 FrontierT = TypeVar("FrontierT", bound=Frontier)
+Copied = Callable[[DataFrame], DataFrame]
+"""Writes rows in the workspace and returns them, as read from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,6 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         self._roots = (warehouse, roots)
         self.locations = tuple(confined(path, warehouse, roots) for path in source.paths)
         """The absolute locations that it reads; those that a catalog's names lead to are among them once probed."""
-
-    def share(self, state: SharedState[Any]) -> None:
-        """Read in a state that other sources share, from the next `probe` on; called if the kind has `shared`."""
-        raise NotImplementedError(f"{type(self).__name__} shares no state")
 
     @abstractmethod
     def probe(self) -> FrontierT:
@@ -119,113 +120,30 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """True if the source's columns are known; False if there is nothing yet that shows them."""
         return True
 
-    def changes(self, since: Frontier, until: FrontierT) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: FrontierT) -> Changeset:
         """Return what its log or listing shows of the changes between two frontiers, without reading a row.
 
-        since   : perhaps another kind's frontier: the definition may have changed
-        returns : None if it shows nothing; no `feed_obstacle` only if `feed` returns the changes
+        since : perhaps another kind's frontier: the definition may have changed
         """
-        return None
+        return Whole()
 
-    def feed(self, since: FrontierT, until: FrontierT) -> DataFrame:
-        """Return the rows that the source lost (-1) and gained (+1) between two frontiers, in any order; lazy.
-
-        returns : (columns after the projection, _mv_sign int)
-        raises  : SchemaMismatchError; EngineError, also while the rows are read, because a feed can be vacuumed away
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no feed")
-
-    def from_start(self, frontier: FrontierT) -> FrontierT:
-        """Return the frontier that is read from the source's start, of one that continues from the last publish.
-
-        Called if the kind `is_log`, like the next four.
-        """
-        raise NotImplementedError(f"{type(self).__name__} is no log")
-
-    def bounded(self, since: Frontier | None, until: FrontierT) -> FrontierT:
-        """Return the frontier up to which one refresh reads, if the definition bounds that; later ones take the rest.
-
-        since : None if `until` is read from the log's start
-        """
-        return until
-
-    def check_continues(self, since: Frontier, until: FrontierT) -> None:
-        """Check that everything between two frontiers can be read, before anything is.
-
-        raises : SourceReplacedError, SourceRegressedError, StreamGoneError
-        """
-        raise NotImplementedError(f"{type(self).__name__} is no log")
-
-    def events(
-        self, since: Frontier | None, until: FrontierT, cut: Cut | None = None, *, keeps_bad: bool = False
-    ) -> DataFrame:
-        """Return the last event of each key between two frontiers, as `compare.replay` takes them; lazy.
-
-        since     : None for all events since `until` begins
-        keeps_bad : what cannot be decoded is marked, and does not raise
-        cut     : the last one of these events that truncates: what is older than it is left out then, and what is newer
-                  is returned from before `since` too, for its partition may have been read further than others
-        returns : (columns after the projection, marks)
-        raises  : as `check_continues`; EventError and what it stands for, also while the events are read
-        """
-        raise NotImplementedError(f"{type(self).__name__} is no log")
-
-    def check_begun(self, since: Frontier, until: FrontierT, snapshot_end: int) -> None:
-        """Check that a snapshot whose end is among the events between two frontiers began before the first of them.
-
-        snapshot_end : as `compare.replay.Noticed` has it
-        raises       : StreamRestartedError; as `events`
-        """
-        raise NotImplementedError(f"{type(self).__name__} is no log")
-
-    def upserts(self, since: FrontierT, until: FrontierT, main: DataFrame) -> DataFrame:
-        """Return all rows that came or changed between two frontiers, perhaps with others; lazy.
-
-        Called if the kind `lists_upserts` and `changes` has no `feed_obstacle`.
+    def changed(self, since: FrontierT, until: FrontierT, main: DataFrame) -> DataFrame:
+        """Return the rows of the changeset between two frontiers, in any order; lazy.
 
         main    : main's rows as of `since`
-        returns : (columns after the projection)
-        raises  : SourceChangedError, if the changes between the two cannot be listed after all
+        returns : (columns after the projection), and `_mv_sign int` if they are signed
+        raises  : SchemaMismatchError; SourceChangedError, if the changes cannot be listed after all; EngineError, also
+                  while the rows are read, because a feed can be vacuumed away
         """
-        raise NotImplementedError(f"{type(self).__name__} does not find changed rows")
+        return self.read(until)
 
     def num_rows(self, frontier: FrontierT) -> int:
-        """Return the number of rows in the state that `read` and `upserts` read."""
+        """Return the number of rows in the state that `read` and `changed` read."""
         return self.read(frontier).count()
 
     def is_unique(self, key: Sequence[str]) -> bool:
         """Return whether the source itself guarantees that no two of its rows have the same key."""
         return False
-
-    def file_ids(self, frontier: FrontierT) -> Mapping[str, str] | None:
-        """Return the identities of the files that have the rows at `frontier`, by path; None if unknown.
-
-        A file with the same identity has the same rows, whatever files are beside it.
-        """
-        return None
-
-    def of_files(self, frontier: FrontierT, paths: Sequence[str] | None = None) -> DataFrame:
-        """Return the rows of some of the files at `frontier`, or of all, with the file of each; lazy.
-
-        Called if `file_ids` identifies them, and the projection computes each row from one row.
-
-        paths   : as in `file_ids`, at least one
-        returns : (columns after the projection, _mv_file string)
-        raises  : as `read`; SchemaMismatchError, if these files have other columns than all files together
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not identify files")
-
-    def lines_of(
-        self, frontier: FrontierT, path: str, condition: Column, names: Sequence[str], at_most: int
-    ) -> FoundLines:
-        """Return the lines of one of the files at `frontier` whose row fulfils a condition, the first ones.
-
-        Called if `file_ids` identifies them, and the projection computes each row from one row.
-
-        condition : over the columns after the projection
-        names     : the columns that are returned of each row
-        """
-        return FoundLines(obstacle="its files have no lines")
 
     def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.
@@ -242,3 +160,110 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         more : additional columns that are kept unchanged
         """
         return rows
+
+
+class SharingReader(SourceReader[SourceT, FrontierT]):
+    """A reader that can read in a state that other sources share; of a kind with `shared`."""
+
+    @abstractmethod
+    def share(self, state: SharedState[Any]) -> None:
+        """Read in this state from the next `probe` on."""
+
+
+class FileReader(SourceReader[SourceT, FrontierT]):
+    """A reader that knows which file each row lies in; of a kind that `identifies_files`.
+
+    `of_files` and `lines_of` are called if the projection computes each row from one row.
+    """
+
+    @abstractmethod
+    def file_ids(self, frontier: FrontierT) -> Mapping[str, str]:
+        """Return the identities of the files that have the rows at `frontier`, by path.
+
+        A file with the same identity has the same rows, whatever files are beside it.
+        """
+
+    @abstractmethod
+    def of_files(self, frontier: FrontierT, paths: Sequence[str] | None = None) -> DataFrame:
+        """Return the rows of some of the files at `frontier`, or of all, with the file of each; lazy.
+
+        paths   : as in `file_ids`, at least one
+        returns : (columns after the projection, _mv_file string)
+        raises  : as `read`; SchemaMismatchError, if these files have other columns than all files together
+        """
+
+    @abstractmethod
+    def lines_of(
+        self, frontier: FrontierT, path: str, condition: Column, names: Sequence[str], at_most: int
+    ) -> FoundLines:
+        """Return the lines of one of the files at `frontier` whose row fulfils a condition, the first ones.
+
+        condition : over the columns after the projection
+        names     : the columns that are returned of each row
+        """
+
+
+class LogReader(SourceReader[SourceT, FrontierT]):
+    """A reader of a log of events: all rows are main's at the last publish, brought forward by the events since.
+
+    `read` returns the rows that the log gives from its start; of a frontier that continues only their columns.
+    """
+
+    keeps_bad = False
+    """Events that cannot be rows are marked, and do not raise; set for a table with an error table."""
+
+    @abstractmethod
+    def from_start(self, frontier: FrontierT) -> FrontierT:
+        """Return the frontier that is read from the source's start, of one that continues from the last publish."""
+
+    @abstractmethod
+    def bounded(self, since: Frontier | None, until: FrontierT) -> FrontierT:
+        """Return the frontier up to which one refresh reads, if the definition bounds that; later ones take the rest.
+
+        since : None if `until` is read from the log's start
+        """
+
+    @abstractmethod
+    def check_continues(self, since: Frontier, until: FrontierT) -> None:
+        """Check that everything between two frontiers can be read, before anything is.
+
+        raises : SourceReplacedError, SourceRegressedError, StreamGoneError
+        """
+
+    @abstractmethod
+    def events(self, since: Frontier | None, until: FrontierT, copied: Copied | None = None) -> DataFrame:
+        """Return the last event of each key between two frontiers, each a row with marks, as the next methods take it.
+
+        since   : None for all events since `until` begins
+        copied  : copies what is read, which may be twice; without it the events are returned lazily, for their columns
+        raises  : as `check_continues`; EventError and what it stands for, also while the events are read;
+                  StreamRestartedError
+        """
+
+    @abstractmethod
+    def all_rows(self, events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
+        """Return all rows that there are after the events; lazy.
+
+        main    : the rows before them; None if the events are all there is
+        returns : (columns after the projection)
+        raises  : while it runs: EventError, EventIncompleteError
+        """
+
+    @abstractmethod
+    def signed(self, events: DataFrame, main: DataFrame, key: Sequence[str]) -> DataFrame:
+        """Return the rows that the events take away (-1) and bring (+1); lazy.
+
+        events  : as copied: they are read several times
+        main    : main's rows before them, with its columns
+        returns : (columns of main, _mv_sign int)
+        raises  : as `all_rows`
+        cost    : two scans of main: of its keys, and of the rows that are taken away
+        """
+
+    @abstractmethod
+    def rejected(self, events: DataFrame, key: Sequence[str], former: DataFrame | None) -> DataFrame:
+        """Return the records that cannot be rows, and those rejected before whose keys have no later event; lazy.
+
+        former  : those rejected before; None if there are none
+        returns : (source_file, source_position, record, rule, reason, key), key as JSON or NULL
+        """

@@ -6,21 +6,21 @@ cannot be rows of main, and `rejected` returns them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import check_apart
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
-from airflow_mv_provider.sources.reader import FoundLines, SourceReader
-from airflow_mv_provider.sources.shared import SharedState
+from airflow_mv_provider.sources.reader import FileReader, LogReader, SourceReader
 from airflow_mv_provider.spark import marking, rejected
-from airflow_mv_provider.spark.compare.replay import Cut
+from airflow_mv_provider.spark.compare import feed
+from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.quality import evaluation, failing
 
 
@@ -37,6 +37,8 @@ class TableSource:
 
     def __post_init__(self) -> None:
         self.reader.key = self.table.key
+        if isinstance(self.reader, LogReader):
+            self.reader.keeps_bad = self.table.errors is not None
 
     def probe(self, overrides: Collection[str] = ()) -> Frontier:
         """Return the reader's frontier; see `SourceReader`.
@@ -52,10 +54,6 @@ class TableSource:
             self.reader.check_not_empty(frontier)
         return frontier
 
-    def share(self, state: SharedState[Any]) -> None:
-        """See `SourceReader`."""
-        self.reader.share(state)
-
     def check_apart(self) -> None:
         """Check that main and what is known of the source's locations do not overlap.
 
@@ -65,37 +63,23 @@ class TableSource:
             if self.main is not None:
                 check_apart(self.main, location)
 
-    @property
-    def probe_note(self) -> str:
-        """See `SourceReader`."""
-        return self.reader.probe_note
-
-    def knows_columns(self, frontier: Frontier) -> bool:
-        """See `SourceReader`."""
-        return self.reader.knows_columns(frontier)
-
-    def determinism(self, frontier: Frontier) -> Determinism:
-        """See `SourceReader`."""
-        return self.reader.determinism(frontier)
-
-    def num_bytes(self, frontier: Frontier) -> int | None:
-        """See `SourceReader`."""
-        return self.reader.num_bytes(frontier)
-
-    def time_ms(self, frontier: Frontier) -> int | None:
-        """See `SourceReader`."""
-        return self.reader.time_ms(frontier)
-
-    def verify(self, frontier: Frontier) -> None:
-        """See `SourceReader`."""
-        self.reader.verify(frontier)
-
     def close(self) -> None:
-        """See `SourceReader`."""
+        """Release what reading holds; see `SourceReader`."""
         self.reader.close()
 
+    @property
+    def log(self) -> LogReader[Any, Any]:
+        """The reader of a source whose kind `is_log`."""
+        assert isinstance(self.reader, LogReader)
+        return self.reader
+
+    @property
+    def files(self) -> FileReader[Any, Any] | None:
+        """The reader, if it knows which file each row lies in."""
+        return self.reader if isinstance(self.reader, FileReader) else None
+
     def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
-        """Return the rows that can be rows of main; see `SourceReader`. For a log with an error table see `events`."""
+        """Return the rows that can be rows of main; see `SourceReader`. Those of a log are its reader's."""
         if self.table.errors is None or self.table.source_kind.is_log:
             return self.reader.read(frontier, beside)
         rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
@@ -103,73 +87,37 @@ class TableSource:
             rows = rows.where(failing.is_computable(fallible))
         return evaluation.passing(rejected.keyed(self.reader.project(rows, beside), self.table.key), self.table)
 
-    def changes(self, since: Frontier, until: Frontier) -> SourceChanges | None:
-        """Return the reader's changes; a declared watermark removes every obstacle to a feed; see `SourceReader`."""
-        found = self.reader.changes(since, until)
-        if self.table.source_kind.lists_upserts:
-            return found  # its reader looks for the watermark itself
-        if found is None or found.is_another or self.table.source.watermark is None:
+    def changes(self, since: Frontier, until: Frontier) -> Changeset:
+        """Return what shows the changes between two frontiers; a watermark shows them where the reader cannot.
+
+        See `SourceReader`.
+        """
+        found: Changeset = self.reader.changes(since, until)
+        is_another = isinstance(found, Whole) and found.is_another
+        if self.watermark is None or is_another or found == Whole():
             return found
-        return SourceChanges(found.at_most, None)  # the definition's watermark identifies the changed rows
+        return SignedRows(found.at_most, is_counted=True)
 
-    def feed(self, since: Frontier, until: Frontier) -> DataFrame:
-        """See `SourceReader`."""
-        return self.reader.feed(since, until)
+    def changed(self, since: Frontier, until: Frontier, main: DataFrame, layout: Layout) -> DataFrame:
+        """Return the rows of the changeset between two frontiers; see `SourceReader`.
 
-    def from_start(self, frontier: Frontier) -> Frontier:
-        """See `SourceReader`."""
-        found: Frontier = self.reader.from_start(frontier)
-        return found
+        main : main's rows as of `since`
+        """
+        if self.watermark is not None:
+            return feed.late(self.read(until), main, layout, self.watermark)
+        return self.reader.changed(since, until, main)
 
-    def bounded(self, since: Frontier | None, until: Frontier) -> Frontier:
-        """See `SourceReader`."""
-        found: Frontier = self.reader.bounded(since, until)
-        return found
-
-    def check_continues(self, since: Frontier, until: Frontier) -> None:
-        """See `SourceReader`."""
-        self.reader.check_continues(since, until)
-
-    def events(self, since: Frontier | None, until: Frontier, cut: Cut | None = None) -> DataFrame:
-        """Return a log's events; with an error table also those that cannot be rows, marked. See `SourceReader`."""
-        return self.reader.events(since, until, cut, keeps_bad=self.table.errors is not None)
-
-    def check_begun(self, since: Frontier, until: Frontier, snapshot_end: int) -> None:
-        """See `SourceReader`."""
-        self.reader.check_begun(since, until, snapshot_end)
-
-    def upserts(self, since: Frontier, until: Frontier, main: DataFrame) -> DataFrame:
-        """See `SourceReader`."""
-        return self.reader.upserts(since, until, main)
-
-    def num_rows(self, frontier: Frontier) -> int:
-        """See `SourceReader`."""
-        return self.reader.num_rows(frontier)
-
-    def is_unique(self, key: Sequence[str]) -> bool:
-        """See `SourceReader`."""
-        return self.reader.is_unique(key)
-
-    def file_ids(self, frontier: Frontier) -> Mapping[str, str] | None:
-        """See `SourceReader`."""
-        return self.reader.file_ids(frontier)
-
-    def of_files(self, frontier: Frontier, paths: Sequence[str] | None = None) -> DataFrame:
-        """See `SourceReader`."""
-        return self.reader.of_files(frontier, paths)
-
-    def lines_of(
-        self, frontier: Frontier, path: str, condition: Column, names: Sequence[str], at_most: int
-    ) -> FoundLines:
-        """See `SourceReader`."""
-        return self.reader.lines_of(frontier, path, condition, names, at_most)
+    @property
+    def watermark(self) -> str | None:
+        """The column that shows which rows changed; None also if the reader looks for it itself."""
+        return None if self.table.source_kind.lists_upserts else self.table.source.watermark
 
     def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.
 
         returns : None if the table has no error table, the source's columns are unknown, or it is a log
         """
-        if self.table.errors is None or self.table.source_kind.is_log or not self.knows_columns(frontier):
+        if self.table.errors is None or self.table.source_kind.is_log or not self.reader.knows_columns(frontier):
             return None
         marked = self.reader.marked(frontier, is_numbered=True)
         decoded, failed = marking.decoded(marked), None

@@ -25,8 +25,8 @@ from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
 from airflow_mv_provider.spark.compare import hashing, recorded_changes
 from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
-from airflow_mv_provider.spark.compare.key_ranges import KeyRange, within_sql
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
+from airflow_mv_provider.spark.key_ranges import KeyRange, within_sql
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 

@@ -23,7 +23,6 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.seal import Rejected
 from airflow_mv_provider.exceptions import SealBrokenError, TooManyErrorsError
 from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.delta import Main, no_rows, read
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import any_null, columns, struct_type
@@ -165,23 +164,13 @@ def collect(found: RejectedRecords, table: RefreshableTable, path: str) -> Rejec
         return Rejected(path, *_measured(_read(spark, table, path), table))
 
 
-def collect_events(events: DataFrame, errors: Main | None, version: int | None, table: RefreshableTable) -> DataFrame:
-    """Return the records of a log that cannot be rows of main: of these events, and earlier ones whose keys have none.
-
-    events  : with the mark of what is bad, each key once; read twice, so it is best a copy
-    errors  : the error table
-    version : of it, that belongs to the state of main which the events continue; None if it had no record
-    """
-    new = replay.rejected(events, table.key)
-    if errors is None or version is None:
-        return new
-    names = [column.name for column in _collected(table)]
-    former = read(errors.spark, errors.ref, version).select(*names)
-    return replay.still_rejected(former, events, table.key).unionByName(new)
+def former_events(errors: Main, version: int, table: RefreshableTable) -> DataFrame:
+    """Return the records of a log that the error table had at a version, as `LogReader.rejected` takes them; lazy."""
+    return read(errors.spark, errors.ref, version).select(*(column.name for column in _collected(table)))
 
 
 def keep_events(found: DataFrame, table: RefreshableTable, path: str) -> Rejected:
-    """Write at `path` what `collect_events` returned.
+    """Write at `path` what `LogReader.rejected` returned.
 
     raises : TooManyErrorsError, with up to three samples
     """

@@ -8,13 +8,13 @@ import pytest
 
 from airflow_mv_provider import DeltaSource, Files, Function, Query
 from airflow_mv_provider.core import strategy
+from airflow_mv_provider.core.changeset import SignedRows, Upserts, Whole
 from airflow_mv_provider.core.cost import CostSample
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import EVERYTHING, asked_scope
 from airflow_mv_provider.core.strategy import (
     Determinism,
     Situation,
-    SourceChanges,
     choose,
     compare_reason,
     cost_samples,
@@ -29,7 +29,7 @@ USUAL = Situation(
     num_rows=6_000_000,
     must_compare=None,
     is_known=True,
-    changes=SourceChanges(60_000, None),
+    changes=SignedRows(60_000),
 )
 
 
@@ -56,7 +56,7 @@ def test_the_cheapest_way_is_taken_and_the_others_say_by_how_much_they_lost():
     [
         ({"must_compare": "the definition changed"}, {}, "the definition changed"),
         ({"changes": None}, {}, "does not list its changes"),
-        ({"changes": SourceChanges(None, "no feed")}, {}, "no feed"),
+        ({"changes": Whole("no feed")}, {}, "no feed"),
         ({"is_known": False}, {}, "the totals of the table's rows are not known"),
         ({"has_failed": True}, {}, "failed"),
         ({"scope": asked_scope(["a"], None, None)}, {"partition_by": ["p"]}, "only some partitions"),
@@ -78,8 +78,8 @@ def test_changes_alone_are_not_enough(change, definition, why):
 
 
 def test_changes_in_new_files_cost_a_scan_and_are_not_looked_for_in_small_tables():
-    found = replace(USUAL, changes=SourceChanges(60_000, None, in_new_files=60_000))
-    half, small = (SourceChanges(None, None, in_new_files=share) for share in (0.5, 0.01))
+    found = replace(USUAL, changes=Upserts(60_000, 60_000))
+    half, small = (Upserts(in_files=share) for share in (0.5, 0.01))
 
     listed, looked_for = (chosen(each).estimates[0] for each in (USUAL, found))
 
@@ -91,9 +91,9 @@ def test_changes_in_new_files_cost_a_scan_and_are_not_looked_for_in_small_tables
 
 
 def test_comparison_that_found_nothing_is_no_example_of_what_new_files_change():
-    """Somebody had asked for it: the source was as published. Large buckets first would be for nothing."""
+    """Somebody had asked for it: the source was as published. Totals first would be for nothing."""
     nothing = CostSample("corrections", USUAL.num_rows, 0, 1.0)
-    found = replace(USUAL, changes=SourceChanges(None, None, in_new_files=60_000), past=(nothing,))
+    found = replace(USUAL, changes=Upserts(in_files=60_000), past=(nothing,))
 
     choice = chosen(found)
 
@@ -102,8 +102,8 @@ def test_comparison_that_found_nothing_is_no_example_of_what_new_files_change():
 
 
 def test_main_is_replaced_only_where_most_of_it_changes():
-    few = replace(USUAL, num_rows=50, changes=SourceChanges(1, "no feed"))
-    most = replace(USUAL, changes=SourceChanges(6_000_000, "no feed"))
+    few = replace(USUAL, num_rows=50, changes=Whole("no feed", 1))
+    most = replace(USUAL, changes=Whole("no feed", 6_000_000))
 
     assert chosen(few).strategy == "corrections"
     assert chosen(most).strategy == "replace"
@@ -219,7 +219,7 @@ def test_main_is_compared_for_a_reason(change, expected):
 
 def test_a_choice_is_told_in_one_sentence_with_why_not_only_what_changed_is_read():
     assert chosen().sentence == "the source changed: reading only what changed"
-    unlisted = replace(USUAL, changes=SourceChanges(None, "the source does not list its changes"))
+    unlisted = replace(USUAL, changes=Whole())
     assert chosen(unlisted).sentence == (
         "the source changed: comparing all rows (not only what changed: the source does not list its changes)"
     )

@@ -12,10 +12,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys
+from airflow_mv_provider.sources.kafka import debezium, envelope, record_keys, replay
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.codec import Codec
-from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.record_forms import JSON, Form, Json
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.kafka import envelope
-from airflow_mv_provider.spark.compare.replay import Cut
+from airflow_mv_provider.sources.kafka.replay import Cut
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.folding import Log, cuts, folded, in_order, kept
 from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.strategy import SourceChanges
+from airflow_mv_provider.core.changeset import SignedRows, Whole
 from airflow_mv_provider.sources.delta.log import Entry, changes_in, may_be_mapped
 
 NO_ROWS = Entry(8, "OPTIMIZE", {}, {})
@@ -39,24 +39,24 @@ def test_rows_that_a_commit_may_have_changed(entry, at_most):
     found = changes(entry)
 
     assert found.at_most == at_most
-    assert (found.in_new_files is None) == (at_most is not None or entry.operation == "RESTORE")
+    assert (getattr(found, "in_files", None) is None) == (at_most is not None or entry.operation == "RESTORE")
 
 
 def test_counts_of_several_commits_are_added_up():
     assert changes(an_entry(), an_entry(version=9)).at_most == 6
     assert changes(an_entry("RESTORE", {}), an_entry(version=9)).at_most is None
-    assert changes(NO_ROWS, Entry(9, "SET TBLPROPERTIES", {"properties": "{}"}, {})).is_none
+    assert changes(NO_ROWS, Entry(9, "SET TBLPROPERTIES", {"properties": "{}"}, {})).at_most == 0
 
 
 def test_only_the_versions_in_between_count():
     log = [an_entry(version=version) for version in range(3, 12)]
 
-    assert changes_in(log, 7, 9, has_feed=True) == SourceChanges(6, None)
+    assert changes_in(log, 7, 9, has_feed=True) == SignedRows(6)
 
 
 def test_log_that_does_not_reach_back_says_nothing():
-    assert changes_in([an_entry(version=9)], 7, 9, has_feed=True).feed_obstacle == (
-        "its log no longer reaches back to the last publish"
+    assert changes_in([an_entry(version=9)], 7, 9, has_feed=True) == (
+        Whole("its log no longer reaches back to the last publish")
     )
 
 
@@ -70,7 +70,9 @@ def test_log_that_does_not_reach_back_says_nothing():
     ids=str,
 )
 def test_changes_are_not_asked_for_where_they_may_not_be_all(entry, why):
-    assert why in (changes(entry).feed_obstacle or "")
+    found = changes(entry)
+    assert isinstance(found, Whole)
+    assert why in found.reason
 
 
 UPDATED = {"numUpdatedRows": "3", "numCopiedRows": "40"}
@@ -78,8 +80,8 @@ MERGED = {"numTargetRowsInserted": "1", "numTargetRowsCopied": "5"}
 BY_BYTES = {"numAddedBytes": "10", "numRemovedBytes": "50"}
 
 
-def by_files(at_most, in_new_files):
-    return SourceChanges(at_most, None, in_new_files=in_new_files, has_former=True)
+def by_files(at_most, in_files):
+    return SignedRows(at_most, in_files, is_counted=True)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +130,9 @@ def test_feed_that_would_hold_an_overwrite_twice_is_not_read():
 def test_columns_with_other_names_in_the_files_are_not_read_from_them():
     found = changes_in([an_entry()], 7, 8, has_feed=False, is_mapped=True)
 
-    assert found.feed_obstacle == "it keeps no change data feed, and its columns have other names in its files"
-    assert changes_in([an_entry()], 7, 8, has_feed=True, is_mapped=True).feed_obstacle is None
+    assert isinstance(found, Whole)
+    assert found.reason == "it keeps no change data feed, and its columns have other names in its files"
+    assert changes_in([an_entry()], 7, 8, has_feed=True, is_mapped=True) == SignedRows(3)
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,15 @@ def test_kinds_are_named_as_their_folders_and_in_a_fixed_order():
 
 @pytest.mark.parametrize("kind", kinds(), ids=of)
 def test_a_kind_can_do_what_it_announces(kind):
-    from airflow_mv_provider.sources.reader import SourceReader
+    from airflow_mv_provider.sources.reader import FileReader, LogReader, SharingReader, SourceReader
 
     reader = kind.reader()
 
     assert issubclass(reader, SourceReader)
-    assert kind.has_feed is (reader.feed is not SourceReader.feed)
-    assert kind.identifies_files is (reader.file_ids is not SourceReader.file_ids)
+    assert kind.identifies_files is issubclass(reader, FileReader)
+    assert kind.is_log is issubclass(reader, LogReader)
+    assert (kind.shared is not None) is issubclass(reader, SharingReader)
+    assert kind.is_log or (reader.changes is SourceReader.changes) is (reader.changed is SourceReader.changed)
     assert kind.is_repeatable or not kind.keeps_versions
     assert kind.has_triggers is False or kind.model.paths is not Source.paths
 

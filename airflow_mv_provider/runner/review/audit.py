@@ -197,13 +197,13 @@ def _readable(work: _Work, definition: RefreshableTable, pin: Frontier) -> Front
     """
     kind = definition.source_kind
     with closing(work.context.source_of(work.table, definition)) as source:
-        if (reason := source.determinism(pin).nondeterminism_reason) is not None:
+        if (reason := source.reader.determinism(pin).nondeterminism_reason) is not None:
             return f"it cannot be read again as it was: {reason}"
         if kind.is_repeatable:
             return pin
         now = source.probe()
         if kind.is_log:
-            from_start = source.from_start(now)
+            from_start: Frontier = source.log.from_start(now)
             return from_start if pin in (now, from_start) else _CHANGED
         return pin if now == pin else _CHANGED
 

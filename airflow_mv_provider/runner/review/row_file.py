@@ -24,8 +24,8 @@ from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, Sou
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import marking
-from airflow_mv_provider.spark.compare.one_row import OneRow
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.review.one_row import OneRow
 
 _MAX_TEXT_BYTES = 256 << 20  # to be parsed
 _MAX_BYTES = 64 << 30  # of files in columns: only the key is read
@@ -73,18 +73,20 @@ class _Search:
 
 def _found(search: _Search, rows: Sequence[Row]) -> SourcePlaces:
     source, pin, condition = search.source, search.pin, search.one.condition
+    files = source.files
+    assert files is not None
     if (obstacle := _search_obstacle(source, pin)) is not None:
         return SourcePlaces(no_file=obstacle)
-    source.verify(pin)
-    in_files = _by_file(source.of_files(pin).where(condition))
-    source.verify(pin)
+    files.verify(pin)
+    in_files = _by_file(files.of_files(pin).where(condition))
+    files.verify(pin)
     if not in_files:
         return SourcePlaces(no_file="no file of the source has its key")
     if len(in_files) > _MAX_FILES:
         return SourcePlaces(no_file=f"more than {_MAX_FILES} files of the source have its key")
     places = []
     for file, num_rows in sorted(in_files.items()):
-        found = source.lines_of(pin, file, condition, list(rows[0]), core.MAX_LINES + 1)
+        found = files.lines_of(pin, file, condition, list(rows[0]), core.MAX_LINES + 1)
         place = core.place_of(file, num_rows, found.lines, found.obstacle)
         places.append((place, [row for _, row in found.lines]))
     return core.came_from(rows, places)
@@ -93,11 +95,11 @@ def _found(search: _Search, rows: Sequence[Row]) -> SourcePlaces:
 def _search_obstacle(source: TableSource, pin: Frontier) -> str | None:
     """Return why all files are not searched for a row; None if they are."""
     limit = _MAX_TEXT_BYTES if source.table.source.is_text else _MAX_BYTES
-    if (source.num_bytes(pin) or 0) > limit:
+    if (source.reader.num_bytes(pin) or 0) > limit:
         return f"its files are larger than {limit >> 20:,} MiB together"
     if source.table.errors is not None:
         return "the table has an error table"
-    if not source.determinism(pin).is_row_for_row:
+    if not source.reader.determinism(pin).is_row_for_row:
         return "its rows are not computed each from one record"
     return None
 

@@ -23,10 +23,10 @@ from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
-from airflow_mv_provider.spark.compare import one_row
-from airflow_mv_provider.spark.compare.one_row import OneRow
 from airflow_mv_provider.spark.delta import FEED_PROPERTY, Main
 from airflow_mv_provider.spark.errors import is_gone
+from airflow_mv_provider.spark.review import one_row
+from airflow_mv_provider.spark.review.one_row import OneRow
 
 LAST = 20
 Changes = tuple[tuple[Row | None, Row | None], ...]

@@ -116,7 +116,10 @@ class ErrorTable:
         work = self._work
         if work.definition.errors is None:
             return Rejected()
-        found = rejected.collect_events(events, self._table, self._continued(), work.definition)
+        version, former = self._continued(), None
+        if version is not None:
+            former = rejected.former_events(self._table, version, work.definition)
+        found = work.source.log.rejected(events, work.definition.key, former)
         with durable(Write.COLLECTED):
             return rejected.keep_events(found, work.definition, work.workspace.at("errors", work.own.epoch))
 

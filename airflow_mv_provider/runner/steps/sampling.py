@@ -11,9 +11,9 @@ from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.exceptions import InterruptedRefreshError, LeaseLostError, MvError
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.compare import recorded_changes
-from airflow_mv_provider.spark.compare.samples import column_counts, row_changes
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.layout import Layout
+from airflow_mv_provider.spark.review.samples import column_counts, row_changes
 
 log = logging.getLogger(__name__)
 

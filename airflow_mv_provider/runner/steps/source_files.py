@@ -15,7 +15,7 @@ from airflow_mv_provider.core.progress.published import Kept, Published
 from airflow_mv_provider.core.progress.totals import Totals, total
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, marking
-from airflow_mv_provider.spark.compare import feed, file_sums, hashing
+from airflow_mv_provider.spark.compare import feed, hashing, totals
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import struct_type
 
@@ -23,16 +23,17 @@ Files = dict[str, Totals]
 """The totals of the source's files, by identity."""
 
 
-def known(work: Work, published: Published, since: Frontier, *, is_by_files: bool) -> Files | None:
+def known(work: Work, published: Published, since: Frontier, *, is_of_all: bool) -> Files | None:
     """Return what the last publish kept of the files; None if it is of no use.
 
-    since : the source at the last publish; where files were only added, all of its files must be known
+    since     : the source at the last publish
+    is_of_all : all of its files must be known, because what is new is added to them
     """
-    before = work.source.file_ids(since)
-    if before is None or published.files is None or work.definition.source.watermark is not None:
+    files = work.source.files
+    if files is None or published.files is None or work.definition.source.watermark is not None:
         return None
-    found = file_sums.read(work.spark, work.table.name, work.place_of(published.files))
-    return found if found and (is_by_files or found.keys() >= set(before.values())) else None
+    found = totals.read_files(work.spark, work.table.name, work.place_of(published.files))
+    return found if found and (not is_of_all or found.keys() >= set(files.file_ids(since).values())) else None
 
 
 def read_new(work: Work, before: Mapping[str, Totals]) -> tuple[DataFrame, Files]:
@@ -41,22 +42,24 @@ def read_new(work: Work, before: Mapping[str, Totals]) -> tuple[DataFrame, Files
     returns : these rows, (*columns, _mv_hash bigint); and the files that the source has now
     raises  : SchemaMismatchError; SourceChangedError; and any other error of reading the source
     """
-    frontier = work.refresh.frontier
-    ids = work.source.file_ids(frontier) or {}
+    frontier, files = work.refresh.frontier, work.source.files
+    assert files is not None
+    ids = files.file_ids(frontier)
     new = {file: identity for file, identity in ids.items() if identity not in before}
     same = {identity: before[identity] for identity in ids.values() if identity in before}
     if not new:
         return delta.no_rows(work.spark, struct_type([*work.layout.columns, hashing.HASHED])), same
-    rows = feed.copied(work.source.of_files(frontier, list(new)), work.layout, work.unwritten("new"), file_sums.IN_FILE)
+    marked = files.of_files(frontier, list(new))
+    rows = feed.copied(marked, work.layout, work.unwritten("new"), totals.IN_FILE)
     with translated(work.table.name):
-        return rows.drop(marking.IN_FILE), same | file_sums.measured(rows, new)
+        return rows.drop(marking.IN_FILE), same | totals.by_file(rows, new)
 
 
 def keep(work: Work, files: Files) -> Kept:
     """Write the totals of the source's files for the next refresh."""
     kept = work.keepable(f"{work.own.epoch}-files")
     with translated(work.table.name):
-        file_sums.write(work.spark, files, work.place_of(kept))
+        totals.write_files(work.spark, files, work.place_of(kept))
     return kept
 
 
@@ -67,5 +70,5 @@ def of_rows(work: Work, rows: DataFrame, ids: Mapping[str, str]) -> Files | None
     ids  : the identities of the files, by path
     """
     with translated(work.table.name):
-        found = file_sums.measured(rows, ids)
+        found = totals.by_file(rows, ids)
     return found if strategy.keeps_file_sums(work.refresh.choice, total(found.values()).num_rows) else None

@@ -12,12 +12,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core.changeset import SignedRows, Upserts, Whole
 from airflow_mv_provider.core.cost import Strategy
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.chunk import WHOLE, Chunk, plan_chunks
@@ -49,13 +53,10 @@ from airflow_mv_provider.spark import delta, marking, partitions, storage
 from airflow_mv_provider.spark.compare import (
     corrections,
     feed,
-    file_sums,
     fingerprints,
-    frozen,
     hashing,
     keys,
     recorded_changes,
-    replay,
     totals,
     whole,
 )
@@ -152,17 +153,19 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
     if work.layout.changes_main:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, fenced.base)
-    watermark, is_by_files = work.definition.source.watermark, work.refresh.choice.is_by_files
-    may_compare = is_by_files and work.refresh.choice.wanted != "incremental"
-    known = source_files.known(work, published, since.frontier, is_by_files=is_by_files)
-    if is_by_files and known is None and work.source.file_ids(since.frontier) is not None:
-        return "the totals of the source's files are not kept"
+    may_compare = work.refresh.choice.is_by_files and work.refresh.choice.wanted != "incremental"
     try:
         with durable(Write.STAGING):
-            written, files = _write_changes(work, main, published, since.frontier, known)
+            found = work.source.changes(since.frontier, work.refresh.frontier)
+            if isinstance(found, Whole):
+                raise SourceChangedError(work.table.name, f"{found.reason}.")
+            known = source_files.known(work, published, since.frontier, is_of_all=isinstance(found, SignedRows))
+            if isinstance(found, Upserts) and work.source.files and known is None:
+                return "the totals of the source's files are not kept"
+            written, files = _write_changes(work, main, published, since.frontier, found, known)
     except _UNREADABLE as error:
         return _unreadable(work, error, may_compare=may_compare)
-    work.source.verify(work.refresh.frontier)
+    work.source.reader.verify(work.refresh.frontier)
     if written is None:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
@@ -170,62 +173,59 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
     feed.check_keys(work.spark, work.layout, written, main)
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
-    there = num_rows
-    if watermark is not None and not work.definition.source_kind.lists_upserts:
-        there = work.whole_source.count()
-    elif work.definition.source_kind.lists_upserts or (is_by_files and known is None):
-        there = work.source.num_rows(work.refresh.frontier)
-    if there != num_rows:
+    is_counted = isinstance(found, Upserts) or found.is_counted
+    if is_counted and known is None and (there := work.source.reader.num_rows(work.refresh.frontier)) != num_rows:
         problem = f"the source has {there:,} rows, its changes account for {num_rows:,}."
         return _unreadable(work, SealBrokenError(work.table.name, problem), may_compare=may_compare)
     return _Read(after, written if written.num_rows else None, files=files or None)
 
 
 def _write_changes(
-    work: Work, main: DataFrame, published: Published, since: Frontier, known: source_files.Files | None
+    work: Work,
+    main: DataFrame,
+    published: Published,
+    since: Frontier,
+    found: SignedRows | Upserts,
+    known: source_files.Files | None,
 ) -> tuple[Written | None, source_files.Files]:
     """Write the corrections that turn main into the source.
 
     known   : the totals that are kept of the source's files
     returns : the corrections, None if they do not account for all changes; the files of the source, if known
     """
-    upper, layout, path = work.refresh.frontier, work.layout, work.unwritten("changes")
-    is_by_files, watermark = work.refresh.choice.is_by_files, work.definition.source.watermark
-    files: source_files.Files = {}
-    if work.definition.source_kind.is_log:
-        if work.has_bad_events:
-            marks = [column.name for column in replay.marks_of(work.copied_events)]
-            events = layout.shaped(work.copied_events, *marks)
-        else:
-            events = _copied_events(work, since)
-        feed.write(replay.feed(events, main, layout), layout, path)
-    elif work.definition.source_kind.lists_upserts:
-        path = _write_upserts(work, main, published, since, path)
-    elif watermark is not None:
-        feed.write(feed.late(work.whole_source, main, layout, watermark), layout, path)
-    elif known is not None:
+    layout, path = work.layout, work.unwritten("changes")
+    if known is not None:
         new, files = source_files.read_new(work, known)
-        if is_by_files:
+        if isinstance(found, Upserts):
             return _write_replacing(work, new, main, published, path, total(files.values())), files
         feed.write(new.withColumn(corrections.SIGN, F.lit(1)), layout, path)
+        return recorded_changes.measured(work.spark, layout, path), files
+    match found:
+        case SignedRows():
+            feed.write(_signed_rows(work, since, main), layout, path)
+        case Upserts():
+            path = _write_upserts(work, main, published, since, path)
+        case _:
+            assert_never(found)
+    return recorded_changes.measured(work.spark, layout, path), {}
+
+
+def _signed_rows(work: Work, since: Frontier, main: DataFrame) -> DataFrame:
+    """Return the rows that the source lost and gained; those of a log are copied first, as they are read once."""
+    layout, source = work.layout, work.source
+    if not work.definition.source_kind.is_log:
+        return source.changed(since, work.refresh.frontier, main, layout)
+
+    def copied(events: DataFrame) -> DataFrame:
+        marks = (c for c in schema.columns_of(events.schema.jsonValue()) if c.name.startswith(RESERVED_PREFIX))
+        return feed.copied(events, layout, work.unwritten("new"), *marks)
+
+    if work.has_bad_events:
+        marks = [name for name in work.copied_events.columns if name.startswith(RESERVED_PREFIX)]
+        events = layout.shaped(work.copied_events, *marks)
     else:
-        feed.write(work.source.feed(since, upper), layout, path)
-    return recorded_changes.measured(work.spark, layout, path), files
-
-
-def _copied_events(work: Work, since: Frontier) -> DataFrame:
-    """Copy the last event of each key since the last publish; if one truncates, also the newer ones from before it."""
-    upper = work.refresh.frontier
-    events = work.source.events(since, upper)
-    copy = feed.copied(events, work.layout, work.unwritten("new"), *replay.marks_of(events))
-    noticed = replay.noticed_in(copy)
-    if noticed.snapshot_end is not None:
-        work.source.check_begun(since, upper, noticed.snapshot_end)
-    if (cut := noticed.cut) is None:
-        return copy
-    log.info("%s: rows that are newer than a TRUNCATE are read once more", work.table.name)
-    events = work.source.events(since, upper, cut)
-    return feed.copied(events, work.layout, work.unwritten("new"), *replay.marks_of(events))
+        events = source.log.events(since, work.refresh.frontier, copied)
+    return source.log.signed(events, layout.shaped(main), layout.table.key)
 
 
 def _write_upserts(work: Work, main: DataFrame, published: Published, since: Frontier, path: str) -> str:
@@ -238,13 +238,13 @@ def _write_upserts(work: Work, main: DataFrame, published: Published, since: Fro
     raises  : DuplicateKeyError; SourceChangedError; and any other error of reading the source
     """
     layout, definition = work.layout, work.definition
-    rows = work.source.upserts(since, work.refresh.frontier, main)
+    rows = work.source.changed(since, work.refresh.frontier, main, layout)
     new = feed.copied(rows, layout, work.unwritten("new"))
     keys.check_unique(new.where(~any_null(definition.key)), definition)
-    if work.source.is_unique(definition.key):
+    if work.source.reader.is_unique(definition.key):
         feed.write_replacing(new, main, layout, path)
         num_rows = (published.totals + recorded_changes.measured(work.spark, layout, path).total).num_rows
-        if num_rows == work.source.num_rows(work.refresh.frontier):
+        if num_rows == work.source.reader.num_rows(work.refresh.frontier):
             return path
         path = work.unwritten("changes")
     feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
@@ -295,14 +295,14 @@ def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str
     with durable(Write.STAGING):
         found = _read_all(work, fenced, rows, published)
     collected = errors.collect()
-    work.source.verify(work.refresh.frontier)
+    work.source.reader.verify(work.refresh.frontier)
     main = delta.read(work.spark, work.table.main, fenced.base)
     _check_keys(work, found, main, is_adopting=_is_adopting(work))
     chosen, reason = _strategy(work, fenced, found)
     seal = replace(_seal(work, fenced, found, chosen), rejected=collected)
     seal = checking.checked(work, seal)
     has_frozen = work.definition.frozen_before is not None
-    differing = frozen.differing(work.whole_source, main, layout) if has_frozen else ()
+    differing = whole.frozen_differences(work.whole_source, main, layout) if has_frozen else ()
     choice = work.refresh.choice
     is_reported = chosen != choice.strategy or bool(layout.dropped)
     why = reason if problem is None and is_reported else problem
@@ -314,9 +314,10 @@ def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Publis
     """Read the source's rows, and compare them with main's unless main is overwritten anyway."""
     layout, choice, definition = work.layout, work.refresh.choice, work.definition
     known, before = _known(work, published), None
-    determinism = work.source.determinism(work.refresh.frontier)
+    determinism = work.source.reader.determinism(work.refresh.frontier)
     is_by_file = work.is_copied and strategy.is_file_by_file(definition, work.refresh.scope, determinism)
-    ids = work.source.file_ids(work.refresh.frontier) if is_by_file else None
+    in_files = work.source.files if is_by_file else None
+    ids = in_files.file_ids(work.refresh.frontier) if in_files else None
     is_unlikely = strategy.is_expected_unchanged(choice)
     if ids and is_unlikely and known is not None:
         # Before anything is copied: the files may have been written anew with the same rows.
@@ -364,8 +365,9 @@ def _read_once(
     copy = work.unwritten("staging")
     if not ids:
         return feed.copied(rows, layout, copy), copy, None
-    marked = layout.shaped(work.source.of_files(work.refresh.frontier), marking.IN_FILE)
-    hashed = feed.copied(marked, layout, copy, file_sums.IN_FILE)
+    assert work.source.files is not None
+    marked = layout.shaped(work.source.files.of_files(work.refresh.frontier), marking.IN_FILE)
+    hashed = feed.copied(marked, layout, copy, totals.IN_FILE)
     return hashed.drop(marking.IN_FILE), copy, source_files.of_rows(work, hashed, ids)
 
 

@@ -28,9 +28,9 @@ from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.lease import Lease
 from airflow_mv_provider.runner.pinning import Base, base_of
 from airflow_mv_provider.runner.settings import Settings
+from airflow_mv_provider.sources.reader import Copied
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, storage
-from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import FROM_SPARK, translated
 from airflow_mv_provider.spark.layout import Layout
@@ -163,7 +163,7 @@ class Work:
         try:
             with translated(self.table.name):
                 if seal is None:
-                    is_source_small = cost.is_small(0, self.source.num_bytes(self.refresh.frontier))
+                    is_source_small = cost.is_small(0, self.source.reader.num_bytes(self.refresh.frontier))
                     if published is not None or not is_source_small:
                         return is_source_small
                 main = delta.detail(self.spark, self.table.main)
@@ -195,7 +195,7 @@ class Work:
     @cached_property
     def is_copied(self) -> bool:
         """True if staging copies the source's rows; False if they are read again at the pinned frontier."""
-        return strategy.is_copied(self.definition, self.source.determinism(self.refresh.frontier))
+        return strategy.is_copied(self.definition, self.source.reader.determinism(self.refresh.frontier))
 
     @cached_property
     def _small_source(self) -> DataFrame:
@@ -214,15 +214,17 @@ class Work:
         """
         if not self.has_bad_events:
             return rows_at(self.source, self.refresh.frontier, self.main, base=self.base)
-        return rows_of(self.copied_events, self.main, self.base, self.definition.key)
+        return rows_of(self.source, self.copied_events, self.main, self.base)
 
     @cached_property
     def copied_events(self) -> DataFrame:
         """The last event of each key of a log with an error table, as read once."""
         with translated(self.table.name):
-            events = events_at(self.source, self.refresh.frontier, self.base)
-            path = self.unwritten("events")
-            storage.write(events, path)
+            return events_at(self.source, self.refresh.frontier, self.base, self._copied)
+
+    def _copied(self, events: DataFrame) -> DataFrame:
+        path = self.unwritten("events")
+        storage.write(events, path)
         return storage.read(self.spark, self.table.name, path, schema.columns_of(events.schema.jsonValue()))
 
     @property
@@ -293,32 +295,35 @@ def rows_at(
     has_bad = source.table.errors is not None and source.table.source_kind.is_log
     if frontier.continues or has_bad:
         with translated(source.table.name):
-            events = events_at(source, frontier, base, is_read=is_read)
-            return rows_of(events, main, base, source.table.key)
-    if source.knows_columns(frontier) or main.properties() is None:
+            events = events_at(source, frontier, base, lazily if is_read else None)
+            return rows_of(source, events, main, base)
+    if source.reader.knows_columns(frontier) or main.properties() is None:
         return source.read(frontier, order_by)
     with translated(str(main.ref)):
         rows = delta.no_rows(main.spark, delta.schema_of(main.spark, main.ref))
     return rows.select("*", *(F.lit(None).alias(conflicts.ordering(name)) for name in order_by))
 
 
-def events_at(source: TableSource, frontier: Frontier, base: Base | None, *, is_read: bool = True) -> DataFrame:
-    """Return the last event of each key of a log; lazy, see `rows_at`.
+def events_at(source: TableSource, frontier: Frontier, base: Base | None, copied: Copied | None = None) -> DataFrame:
+    """Return the last event of each key of a log; see `LogReader.events`.
 
     raises : StreamReloadError; StreamRestartedError
     """
     if not frontier.continues:
-        return source.events(None, frontier)
-    if base is None:
+        found = source.log.events(None, frontier, copied)
+    elif base is None:
         raise StreamReloadError(source.table.name, "the position of the last publish is not known any more.")
-    events = source.events(base.frontier, frontier)
-    noticed = replay.noticed_in(events) if is_read else replay.Noticed()
-    if noticed.snapshot_end is not None:
-        source.check_begun(base.frontier, frontier, noticed.snapshot_end)
-    return events if noticed.cut is None else source.events(base.frontier, frontier, noticed.cut)
+    else:
+        found = source.log.events(base.frontier, frontier, copied)
+    return found
 
 
-def rows_of(events: DataFrame, main: Main, base: Base | None, key: Sequence[str]) -> DataFrame:
+def rows_of(source: TableSource, events: DataFrame, main: Main, base: Base | None) -> DataFrame:
     """Return all rows that there are after a log's events; lazy."""
     published = None if base is None else delta.read(main.spark, main.ref, base.version)
-    return replay.all_rows(events, published, key if base is not None else ())
+    return source.log.all_rows(events, published, source.table.key if base is not None else ())
+
+
+def lazily(events: DataFrame) -> DataFrame:
+    """Return events that are read once more by whoever needs them."""
+    return events

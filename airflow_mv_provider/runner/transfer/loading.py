@@ -41,7 +41,7 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
         frontier = found.probe(asked.overrides)
         if frontier.continues:
             check_can_start_over(replace(table, definition=definition), "a load")
-            frontier = found.from_start(frontier)
+            frontier = found.log.from_start(frontier)
     acquired = begin(context, name, caller, asked, Substitute(definition, frontier))
     if isinstance(acquired, RefreshReport):
         return acquired

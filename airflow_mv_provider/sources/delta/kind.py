@@ -24,7 +24,6 @@ KIND = SourceKind(
     reader=_reader,
     is_repeatable=True,
     keeps_versions=True,
-    has_feed=True,
     is_cheap_to_probe=True,
     has_triggers=True,
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from airflow_mv_provider.core.changeset import SignedRows, Whole
 from airflow_mv_provider.core.fence import KEEPS_DATA
-from airflow_mv_provider.core.strategy import SourceChanges
 from airflow_mv_provider.sources.delta.file_actions import MOVES_ROWS, REWRITES_FILES, unfollowed
 
 FEED_PROPERTY = "delta.enableChangeDataFeed"
@@ -42,7 +42,7 @@ class Entry:
 
 def changes_in(
     entries: Iterable[Entry], since: int, until: int, *, has_feed: bool, num_bytes: int = 0, is_mapped: bool = False
-) -> SourceChanges:
+) -> SignedRows | Whole:
     """Return what a source's log shows of the changes between two of its versions.
 
     entries   : its log; entries outside of the two versions are ignored
@@ -51,24 +51,24 @@ def changes_in(
     has_feed  : True if the source keeps a change data feed now
     num_bytes : size of the source, as far as it is known
     is_mapped : True if its columns have other names in its files
-    returns   : with `in_new_files` where no feed reaches back, and the files that came and went show the changes
+    returns   : with `in_files` where no feed reaches back, and the files that came and went show the changes
     """
     found = {entry.version: entry for entry in entries if since < entry.version <= until}
     if len(found) < until - since:
-        return SourceChanges(None, "its log no longer reaches back to the last publish")
+        return Whole("its log no longer reaches back to the last publish")
     counts = [_changed(entry) for entry in found.values()]
     at_most = None if None in counts else sum(count or 0 for count in counts)
     if (operation := unfollowed(entry.operation for entry in found.values())) is not None:
-        return SourceChanges(at_most, f"its log holds {operation} of unknown extent")
+        return Whole(f"its log holds {operation} of unknown extent", at_most)
     reaches_back = not any(FEED_PROPERTY in str(entry.parameters.get("properties")) for entry in found.values())
     # The feed holds each row of an overwrite twice, once for each sign; its files hold no more, and often less.
     if has_feed and reaches_back and at_most is not None:
-        return SourceChanges(at_most, None)
+        return SignedRows(at_most)
     if is_mapped:
         no_feed = "its change data feed does not reach back" if has_feed else "it keeps no change data feed"
-        return SourceChanges(at_most, f"{no_feed}, and its columns have other names in its files")
+        return Whole(f"{no_feed}, and its columns have other names in its files", at_most)
     in_files = _in_files(found.values(), at_most, num_bytes)
-    return SourceChanges(at_most, None, in_new_files=in_files, has_former=True)
+    return SignedRows(at_most, in_files, is_counted=True)
 
 
 def may_be_mapped(entries: Iterable[Entry], version: int, properties: Mapping[str, str]) -> bool:

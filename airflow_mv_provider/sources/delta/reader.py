@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
 from airflow_mv_provider.core.commits import LOG, UNNAMED
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
     MvError,
@@ -51,7 +52,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         self._table = TableRef(self.locations[0]) if self.locations else None
         self._judged: tuple[DeltaFrontier, Determinism] | None = None
         self._seen: tuple[Sequence[Row], delta.Detail] | None = None  # the probe's newest commits, and what it saw
-        self._found: tuple[DeltaFrontier, DeltaFrontier, SourceChanges] | None = None  # what the log showed last
+        self._found: tuple[DeltaFrontier, DeltaFrontier, SignedRows | Whole] | None = None  # what the log showed last
 
     def probe(self) -> DeltaFrontier:
         """Return the table's id and newest version; see `SourceReader`."""
@@ -101,21 +102,21 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
     def _rows(self, frontier: DeltaFrontier) -> DataFrame:
         return delta.read(self._spark, self.table_at(frontier), frontier.version)
 
-    def changes(self, since: Frontier, until: DeltaFrontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: DeltaFrontier) -> Changeset:
         """Return what the table's log shows of the commits after `since`; see `SourceReader`."""
         if not isinstance(since, DeltaFrontier) or since.table_id != until.table_id or since.version > until.version:
-            return SourceChanges(None, "the source was replaced by another table", is_another=True)
+            return Whole("the source was replaced by another table", is_another=True)
         if since.location != until.location:
-            return SourceChanges(None, "the source's name leads to another place", is_another=True)
+            return Whole("the source's name leads to another place", is_another=True)
         if (obstacle := self._obstacle_at(since)) is not None:
-            return SourceChanges(None, obstacle, is_another=True)
+            return Whole(obstacle, is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
-            return SourceChanges(None, f"it has {num_commits:,} commits since the last publish")
+            return Whole(f"it has {num_commits:,} commits since the last publish")
         found = self._in_log(since, until)
-        if found.is_none and not self._is_known_to_have_same_columns(since, until):
-            return SourceChanges(None, _OTHER_COLUMNS)  # an append without rows can add a column
-        if found.feed_obstacle is None and not self.determinism(until).is_by_row:
-            return SourceChanges(found.at_most, MORE_THAN_ROWS)
+        if found.at_most == 0 and not self._is_known_to_have_same_columns(since, until):
+            return Whole(_OTHER_COLUMNS)  # an append without rows can add a column
+        if isinstance(found, SignedRows) and not self.determinism(until).is_by_row:
+            return Whole(MORE_THAN_ROWS, found.at_most)
         return found
 
     def _obstacle_at(self, since: DeltaFrontier) -> str | None:
@@ -125,12 +126,12 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             return f"the source's log no longer has version {since.version}, the last that was read"
         return None if found == since.commit else f"version {since.version} of the source is not the one that was read"
 
-    def _in_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SourceChanges:
+    def _in_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SignedRows | Whole:
         if self._found is None or self._found[:2] != (since, until):
             self._found = since, until, self._read_log(since, until)
         return self._found[2]
 
-    def _read_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SourceChanges:
+    def _read_log(self, since: DeltaFrontier, until: DeltaFrontier) -> SignedRows | Whole:
         table, (commits, seen) = self.table_at(until), self._seen or ((), None)
         asked = set(range(since.version + 1, until.version + 1))
         if not asked <= {row.version for row in commits}:  # reading the log costs 0.1 s
@@ -151,7 +152,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             is_mapped=may_be_mapped(entries, until.version, seen.properties),
         )
 
-    def feed(self, since: DeltaFrontier, until: DeltaFrontier) -> DataFrame:
+    def changed(self, since: DeltaFrontier, until: DeltaFrontier, main: DataFrame) -> DataFrame:
         """Return the rows that commits removed and added; see `SourceReader`.
 
         Without a change data feed that reaches back they are those of the files that came and went, also the rows of
@@ -160,10 +161,10 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if not self._has_same_columns(since, until):
             raise SchemaMismatchError("source", f"{_OTHER_COLUMNS}.")
         table, found = self.table_at(until), self._in_log(since, until)
-        if found.feed_obstacle is not None:
-            raise SourceChangedError("source", f"{found.feed_obstacle}.")
+        if isinstance(found, Whole):
+            raise SourceChangedError("source", f"{found.reason}.")
         with _gone_if_missing(), translated("source"):
-            if found.has_former:
+            if found.in_files is not None:
                 schema = delta.read(self._spark, table, until.version).schema
                 signed = rows_between(self._spark, table, since.version, until.version, schema)
             else:

@@ -23,7 +23,6 @@ KIND = SourceKind(
     frontier=FilesFrontier,
     reader=_reader,
     is_repeatable=True,
-    has_feed=True,
     is_cheap_to_probe=True,
     identifies_files=True,
 )

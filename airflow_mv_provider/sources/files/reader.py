@@ -17,10 +17,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts, Whole
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     InterruptedRefreshError,
@@ -40,7 +41,7 @@ from airflow_mv_provider.sources.files.passed_over import folder_columns, ignore
 from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
-from airflow_mv_provider.sources.reader import FoundLines, SourceReader
+from airflow_mv_provider.sources.reader import FileReader, FoundLines
 from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
@@ -50,7 +51,7 @@ from airflow_mv_provider.spark.zone import in_utc
 log = logging.getLogger(__name__)
 
 
-class FilesReader(SourceReader[Files, FilesFrontier]):
+class FilesReader(FileReader[Files, FilesFrontier]):
     """A reader of csv, json, orc or parquet files under one path or glob."""
 
     def __init__(self, spark: SparkSession, source: Files, warehouse: str, roots: Sequence[str]) -> None:
@@ -112,22 +113,26 @@ class FilesReader(SourceReader[Files, FilesFrontier]):
         """
         return projected(rows, with_more(rows, self._source.select, more, self._named(beside)), beside)
 
-    def changes(self, since: Frontier, until: FilesFrontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: FilesFrontier) -> Changeset:
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
         if not isinstance(since, FilesFrontier):
-            return SourceChanges(None, "the source was replaced by another one", is_another=True)
+            return Whole("the source was replaced by another one", is_another=True)
         if not self.determinism(until).is_by_row:
-            return SourceChanges(None, MORE_THAN_ROWS)
+            return Whole(MORE_THAN_ROWS)
         added = added_files(since, until)
         if added is not None:
-            return SourceChanges(None if added else 0, None)
+            return SignedRows(None if added else 0)
         new, all_bytes = set(until.files) - set(since.files), sum(file.num_bytes for file in until.files)
-        return SourceChanges(None, None, in_new_files=sum(file.num_bytes for file in new) / max(all_bytes, 1))
+        return Upserts(in_files=sum(file.num_bytes for file in new) / max(all_bytes, 1))
 
-    def feed(self, since: FilesFrontier, until: FilesFrontier) -> DataFrame:
-        """Return the rows of the files that were added; see `SourceReader`."""
-        added = [file.path for file in added_files(since, until) or ()]
-        return self.of_files(until, added).drop(marking.IN_FILE).withColumn(corrections.SIGN, F.lit(1))
+    def changed(self, since: FilesFrontier, until: FilesFrontier, main: DataFrame) -> DataFrame:
+        """Return the rows of the files that were added, or of all that are new; see `SourceReader`."""
+        added, known = added_files(since, until), set(since.files)
+        if added is None:
+            new = [file.path for file in until.files if file not in known]
+            return self.of_files(until, new).drop(marking.IN_FILE)
+        found = self.of_files(until, [file.path for file in added])
+        return found.drop(marking.IN_FILE).withColumn(corrections.SIGN, F.lit(1))
 
     def file_ids(self, frontier: FilesFrontier) -> dict[str, str]:
         """Return the facts of each file's listing as its identity; see `SourceReader`."""

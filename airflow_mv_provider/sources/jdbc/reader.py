@@ -8,9 +8,10 @@ from decimal import Decimal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from airflow_mv_provider.core.changeset import Changeset, Upserts, Whole
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading
@@ -21,7 +22,7 @@ from airflow_mv_provider.sources.jdbc.postgresql import PostgreSql
 from airflow_mv_provider.sources.jdbc.shared import SharedSnapshot
 from airflow_mv_provider.sources.jdbc.sqlite import Sqlite
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import SharingReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.session import hide_passwords
@@ -37,7 +38,7 @@ _DIALECTS: dict[str, type[PostgreSql | MariaDb | Sqlite]] = {
 }
 
 
-class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
+class JdbcReader(SharingReader[Jdbc, JdbcFrontier]):
     """A reader of one state of a database, which is fixed at the first read and held until `close`.
 
     A frontier is a lower bound: the rows are those of the database at the frontier or later. That is enough to skip an
@@ -106,18 +107,18 @@ class JdbcReader(SourceReader[Jdbc, JdbcFrontier]):
             _ = rows.schema  # over Spark Connect this is the first analysis
         return rows
 
-    def changes(self, since: Frontier, until: JdbcFrontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: JdbcFrontier) -> Changeset:
         """Return whether changed rows can be found, by the definition's method; see `SourceReader`."""
         if self._source.change_method == "none":
-            return None
+            return Whole()
         if not isinstance(since, JdbcFrontier) or since.database != until.database:
-            return SourceChanges(None, "another database answers than at the last publish", is_another=True)
+            return Whole("another database answers than at the last publish", is_another=True)
         obstacle = self._dialect.change_obstacle(since, until)
         if obstacle is None and not self.determinism(until).is_by_row:
             obstacle = MORE_THAN_ROWS
-        return SourceChanges(None, obstacle)
+        return Upserts() if obstacle is None else Whole(obstacle)
 
-    def upserts(self, since: JdbcFrontier, until: JdbcFrontier, main: DataFrame) -> DataFrame:
+    def changed(self, since: JdbcFrontier, until: JdbcFrontier, main: DataFrame) -> DataFrame:
         """Return the rows that were written after `since`, which the database itself selects; see `SourceReader`.
 
         cost : a scan of one column of main, if there is a watermark; and of the table in the database, without an index

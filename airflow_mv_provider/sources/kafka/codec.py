@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from airflow_mv_provider.sources.files import csv_lines, json_lines
+from airflow_mv_provider.sources.kafka.replay import AT
 from airflow_mv_provider.sources.texts import CORRUPT
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT
 
 _NUM_SHOWN = 80
 

@@ -17,7 +17,7 @@ from airflow_mv_provider.sources.kafka.model import Kafka, RecordKey
 from airflow_mv_provider.sources.kafka.protobuf.codec import ProtobufCodec
 from airflow_mv_provider.sources.kafka.record_keys import KeyDecoder
 from airflow_mv_provider.sources.kafka.registered import RegisteredCodec, ids_in
-from airflow_mv_provider.spark.compare.replay import Cut
+from airflow_mv_provider.sources.kafka.replay import Cut
 
 _NESTED = (ArrayType, MapType, StructType)
 

@@ -31,8 +31,8 @@ from airflow_mv_provider.sources.kafka.envelope import (
     placed,
 )
 from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
+from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
 from airflow_mv_provider.spark.causes.streams import RESTARTED
-from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
 
 _PLACEHOLDER = "__debezium_unavailable_value"
 # As a text, as bytes in base64, and as the only element of an array.

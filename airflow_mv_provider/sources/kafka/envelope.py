@@ -1,4 +1,4 @@
-"""What a topic's records mean for rows: the last event of each key, as a row with the marks of `compare.replay`.
+"""What a topic's records mean for rows: the last event of each key, as a row with the marks of `replay`.
 
     records ──▶ the last record of each key ──▶ decoded strictly, a row or the key that is gone
     records of Debezium ──▶ `debezium` ──▶ rows of events ──▶ the last event of each key, its gaps filled
@@ -28,9 +28,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
 from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
+from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, BAD_SCHEMA
-from airflow_mv_provider.spark.compare.replay import AT, BAD, GONE, LSN, SNAPSHOT_END, UNFILLED, bad, refused
 from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"

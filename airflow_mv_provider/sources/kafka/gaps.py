@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition.identifier import quoted
+from airflow_mv_provider.sources.kafka.replay import AT, UNFILLED, refused
 from airflow_mv_provider.spark.causes.streams import UNFILLED_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, UNFILLED, refused
 
 
 def left_to_main(

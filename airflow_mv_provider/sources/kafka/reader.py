@@ -19,12 +19,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError, StreamRestartedError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.kafka import envelope, record_keys, schema_files
+from airflow_mv_provider.sources.kafka import envelope, record_keys, replay, schema_files
 from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
@@ -44,10 +45,9 @@ from airflow_mv_provider.sources.kafka.model import Kafka
 from airflow_mv_provider.sources.kafka.schema_registry import registry_of, schemas_of
 from airflow_mv_provider.sources.kafka.shared import SharedTopics
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import Copied, LogReader, SharingReader
 from airflow_mv_provider.sources.shared import SharedState
 from airflow_mv_provider.spark import delta
-from airflow_mv_provider.spark.compare import replay
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import sql_of
 from airflow_mv_provider.spark.session import hide_passwords
@@ -73,8 +73,8 @@ _LINEAGE = {
 }
 
 
-class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
-    """A reader of one topic, from one of its states up to another; see `SourceReader.events`."""
+class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFrontier]):
+    """A reader of one topic, from one of its states up to another; see `LogReader.events`."""
 
     def __init__(
         self, spark: SparkSession, source: Kafka, warehouse: str, roots: Sequence[str], credentials: Credentials
@@ -141,22 +141,45 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`."""
         return last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
 
-    def events(
-        self,
-        since: Frontier | None,
-        until: KafkaFrontier,
-        cut: replay.Cut | None = None,
-        *,
-        keeps_bad: bool = False,
-    ) -> DataFrame:
-        """Return the last event of each key between two states; see `SourceReader`.
+    def events(self, since: Frontier | None, until: KafkaFrontier, copied: Copied | None = None) -> DataFrame:
+        """Return the last event of each key between two states; see `LogReader`.
 
-        With a schema registry the records are read for the ids of their schemas first. With `cut`
-        reading begins where the topic was at that time.
+        If one truncates, the newer ones are returned from before `since` too: their partitions may have been read
+        further than others. With a schema registry the records are read for the ids of their schemas first.
 
         raises : SourceChangedError, StreamGoneError; of a registry SourceUnavailableError, SourceDeniedError,
                  EventSchemaError; EventError while it is read
         """
+        found = self._events(since, until)
+        if copied is None:
+            return found
+        found = copied(found)
+        if since is None:
+            return found
+        with translated("source"):
+            noticed = replay.noticed_in(found)
+        if noticed.snapshot_end is not None:
+            self._check_begun(since, until, noticed.snapshot_end)
+        if noticed.cut is None:
+            return found
+        log.info("%s: records that are newer than a TRUNCATE are read once more", until.topic)
+        return copied(self._events(since, until, noticed.cut))
+
+    def all_rows(self, events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
+        """Return all rows that there are after the events; see `LogReader`."""
+        return replay.all_rows(events, main, key)
+
+    def signed(self, events: DataFrame, main: DataFrame, key: Sequence[str]) -> DataFrame:
+        """Return the rows that the events take away and bring; see `LogReader`."""
+        return replay.signed(events, main, key)
+
+    def rejected(self, events: DataFrame, key: Sequence[str], former: DataFrame | None) -> DataFrame:
+        """Return the records that cannot be rows; see `LogReader`."""
+        found = replay.rejected(events, key)
+        return found if former is None else found.unionByName(replay.still_rejected(former, events, key))
+
+    def _events(self, since: Frontier | None, until: KafkaFrontier, cut: replay.Cut | None = None) -> DataFrame:
+        """Return the last event of each key; with `cut` all that are newer, also those from before `since`."""
         assert since is None or isinstance(since, KafkaFrontier)
         self._check_same(self._known, until)
         begin = since if since is None or cut is None else self._before(cut, since, until)
@@ -165,11 +188,11 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         log.info("%s: at most %d records of %d partitions", until.describe(), num_offsets(wanted), len(wanted))
         records, continues = self._records(wanted), since is not None and any(since.offsets) and cut is None
         codecs = self._reading(self._codecs_at(until), records)
-        rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut, keeps_bad=keeps_bad)
+        rows = codecs.last(records, self._source.envelope, continues=continues, cut=cut, keeps_bad=self.keeps_bad)
         return self._projected(rows, codecs.columns)
 
-    def check_begun(self, since: Frontier, until: KafkaFrontier, snapshot_end: int) -> None:
-        """Check that a snapshot which ends after `since` began before it; see `SourceReader`.
+    def _check_begun(self, since: Frontier, until: KafkaFrontier, snapshot_end: int) -> None:
+        """Check that a snapshot which ends after `since` began before it.
 
         Debezium marks the only row of a table as its last one, so the snapshot of one row that the connector takes when
         it has lost its place looks like the end of the first one.
@@ -207,7 +230,7 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         A frontier that continues has no rows by itself, only columns.
         """
         if not frontier.continues:
-            events, records = self.events(None, frontier), self._records(spans(None, frontier))
+            events, records = self._events(None, frontier), self._records(spans(None, frontier))
             truncations = self._codecs_at(frontier).truncations(records, self._source.envelope)
             return replay.all_rows(events, None, (), truncations)
         columns = self._codecs_at(frontier).columns
@@ -218,13 +241,13 @@ class KafkaReader(SourceReader[Kafka, KafkaFrontier]):
         lineage = [F.lit(None).cast(kind).alias(mark) for mark, kind in _LINEAGE.values()]
         return delta.no_rows(self._spark, columns).select("*", *lineage)
 
-    def changes(self, since: Frontier, until: KafkaFrontier) -> SourceChanges | None:
+    def changes(self, since: Frontier, until: KafkaFrontier) -> Changeset:
         """Return at most how many records came; see `SourceReader`."""
         if not isinstance(since, KafkaFrontier) or compared(since, until) in (Order.ANOTHER, Order.BEHIND):
-            return SourceChanges(None, "another topic answers than at the last publish", is_another=True)
+            return Whole("another topic answers than at the last publish", is_another=True)
         if not until.continues:
-            return SourceChanges(None, "the topic is read from its start")
-        return SourceChanges(num_offsets(spans(since, until)), None)
+            return Whole("the topic is read from its start")
+        return SignedRows(num_offsets(spans(since, until)))
 
     def determinism(self, frontier: KafkaFrontier) -> Determinism:
         """Return that it is: a `select` that is not is refused by `probe`, because rows are never read again."""

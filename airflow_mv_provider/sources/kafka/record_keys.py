@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError, KeyColumnError
 from airflow_mv_provider.sources.kafka.codec import Codec, TextCodec, problem_of, strict
+from airflow_mv_provider.sources.kafka.replay import AT, refused
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT
-from airflow_mv_provider.spark.compare.replay import AT, refused
 from airflow_mv_provider.spark.layout import any_null, sql_of
 from airflow_mv_provider.spark.layout import columns as columns_of
 

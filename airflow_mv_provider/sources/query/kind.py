@@ -18,4 +18,4 @@ def _reader() -> type[QueryReader]:
     return QueryReader
 
 
-KIND = SourceKind(model=Query, frontier=QueryFrontier, reader=_reader, is_repeatable=True, has_feed=True)
+KIND = SourceKind(model=Query, frontier=QueryFrontier, reader=_reader, is_repeatable=True)

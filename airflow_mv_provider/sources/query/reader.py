@@ -7,15 +7,17 @@ rows that the input has lost and gained, put through the query, are those that i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.changeset import Changeset, Whole
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.strategy import Determinism, SourceChanges
+from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import UnpinnedTableError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
@@ -73,29 +75,29 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
                 self._check(sql)
         return rows
 
-    def changes(self, since: Frontier, until: QueryFrontier) -> SourceChanges | None:
-        """Return whether rows of any input may have changed; None if the inputs are others; see `SourceReader`."""
+    def changes(self, since: Frontier, until: QueryFrontier) -> Changeset:
+        """Return what the only input shows, or that no row of any input has changed; see `SourceReader`."""
         if not isinstance(since, QueryFrontier):
-            return None
+            return Whole()
         before, inputs = dict(since.inputs), dict(until.inputs)
         if before.keys() != inputs.keys():
-            return None
+            return Whole()
         found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
-        if all(each is not None and each.is_none for each in found):
-            return SourceChanges(0, _UNDERIVABLE)
+        if all(each.at_most == 0 for each in found):
+            return Whole(_UNDERIVABLE, at_most=0)
         only = found[0] if len(found) == 1 else None
         if only is None:
-            return SourceChanges(None, _UNDERIVABLE)
-        if only.feed_obstacle is not None:
-            return SourceChanges(None, only.feed_obstacle, is_another=only.is_another)
+            return Whole(_UNDERIVABLE)
+        if isinstance(only, Whole):
+            return replace(only, at_most=None)
         if self._source.select or not self.determinism(until).is_row_for_row:
-            return SourceChanges(None, _UNDERIVABLE)
+            return Whole(_UNDERIVABLE)
         return only
 
-    def feed(self, since: QueryFrontier, until: QueryFrontier) -> DataFrame:
+    def changed(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> DataFrame:
         """Return the rows that the query lost and gained with those of its one input; see `SourceReader`."""
         ((name, before),), ((_, at),) = since.inputs, until.inputs
-        rows = self._inputs[name].feed(before, at)
+        rows = self._inputs[name].changed(before, at, main)
         found = (self._of_rows(name, rows, sign) for sign in (-1, 1))
         return reduce(DataFrame.unionAll, found)
 

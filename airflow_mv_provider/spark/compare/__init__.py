@@ -8,6 +8,4 @@ feed              changes that a source lists, or rows that came or changed
 corrections       what turns one side into the other, key by key
 recorded_changes  the written ones: measured, verified, without their deletes
 keys              keys and partition values that main cannot have
-key_ranges        which keys corrections have, by which Delta skips main's files
-frozen            partitions that are compared and never corrected
 """

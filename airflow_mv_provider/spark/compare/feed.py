@@ -18,8 +18,8 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, DuplicateKeyError
-from airflow_mv_provider.spark import storage
-from airflow_mv_provider.spark.compare import corrections, hashing, key_ranges, keys, recorded_changes
+from airflow_mv_provider.spark import key_ranges, storage
+from airflow_mv_provider.spark.compare import corrections, hashing, keys, recorded_changes
 from airflow_mv_provider.spark.compare.recorded_changes import Written
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns, sql_type

@@ -15,8 +15,8 @@ from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
 from airflow_mv_provider.spark import delta, partitions, storage
 from airflow_mv_provider.spark.compare import keys, totals
 from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS, COPIES, NEW_HASH, OLD_HASH, OP
-from airflow_mv_provider.spark.compare.key_ranges import KeyRange, extremes, key_ranges
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.key_ranges import KeyRange, extremes, key_ranges
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
 
 

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 _MAX_BROADCAST_KEYS = 1_000_000
 _MAX_HASHED_KEYS = 20_000_000
 _MAX_NAMED = 500
+_MAX_SHOWN = 20
 _KEY = "_mv_key"
 
 
@@ -134,6 +135,18 @@ def estimated_changes(hashed: DataFrame, layout: Layout, known: Known | None) ->
     narrow = some.select(*columns(layout.table.partition_by), HASH)
     with translated(layout.table.name):
         return 256 * fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards).count()
+
+
+def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, ...]:
+    """Return the first twenty frozen partitions in which the source and main differ.
+
+    source, main : all of their rows
+    cost         : a scan of the frozen rows on both sides
+    """
+    frozen = (layout.shaped(rows.where(partitions.is_frozen(rows, layout.table))) for rows in (source, main))
+    mine, theirs = (totals.by_partition(hashing.aligned(rows, layout), layout.table)[0] for rows in frozen)
+    names = sorted({*mine, *theirs})
+    return tuple(name for name in names if mine.get(name) != theirs.get(name))[:_MAX_SHOWN]
 
 
 def _of(side: DataFrame, layout: Layout, members: Sequence[str]) -> DataFrame:

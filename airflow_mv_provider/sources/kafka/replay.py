@@ -23,7 +23,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.spark.causes.streams import BAD_EVENT, UNFILLED_EVENT
 from airflow_mv_provider.spark.compare import corrections
-from airflow_mv_provider.spark.layout import Layout, any_null, columns, sql_of
+from airflow_mv_provider.spark.layout import any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
 WRITTEN_MS, SNAPSHOT_END = "_mv_written_ms", "_mv_snapshot_end"
@@ -145,22 +145,21 @@ def all_rows(
     return new.unionByName(left.select(*columns([name for name in names if name in kinds])), allowMissingColumns=True)
 
 
-def feed(events: DataFrame, main: DataFrame, layout: Layout) -> DataFrame:
+def signed(events: DataFrame, main: DataFrame, key: Sequence[str]) -> DataFrame:
     """Return the rows that the events take away (-1) and bring (+1).
 
     events  : (*columns, marks), each key once; read several times, so it is best a copy
-    main    : main's rows before them
+    main    : (*columns), main's rows before them
     returns : (*columns, _mv_sign int)
     cost    : two scans of main: of its keys, and of the rows that are taken away
     raises  : while it runs: EventError, EventIncompleteError
     """
-    key, names = layout.table.key, columns(layout.names)
-    before = layout.shaped(main)
-    new = _filled(_alive(events), before, key).select(*names, F.lit(1).alias(corrections.SIGN))
-    old = before.join(_keys(events, key), list(key), "left_semi")
+    names = columns(main.columns)
+    new = _filled(_alive(events), main, key).select(*names, F.lit(1).alias(corrections.SIGN))
+    old = main.join(_keys(events, key), list(key), "left_semi")
     if TRUNCATES in events.columns:
         old = (
-            before.join(F.broadcast(_cut(events)), F.lit(True))
+            main.join(F.broadcast(_cut(events)), F.lit(True))
             .where(F.col(_CUT).isNotNull())
             .select(*names)
             .unionByName(_untruncated(old.select(*names), events))
