@@ -27,9 +27,7 @@ PURE_OF_A_KIND = {"model", "frontier", "kind"}
 BOTTOM = {
     "__init__": set(),
     "get_provider_info": set(),
-    "error": set(),
-    "stream_errors": {"error"},
-    "exceptions": {"error", "stream_errors"},
+    "exceptions": set(),
     "asset": set(),
     "postgres": set(),
     "core": {"exceptions"},
@@ -56,9 +54,7 @@ HEAVY = {"pyspark", "delta", "py4j", "pandas", "pyarrow"}
 LIBRARIES = {
     "__init__": set(),
     "get_provider_info": set(),
-    "error": set(),
     "exceptions": set(),
-    "stream_errors": set(),
     "asset": set(),
     "postgres": {"psycopg"},
     "core": {"pydantic"},
