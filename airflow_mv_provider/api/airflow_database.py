@@ -30,7 +30,7 @@ from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
-from airflow_mv_provider.core.scope.written import Written, from_json
+from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, from_json
 from airflow_mv_provider.exceptions import DefinitionError
 
 
@@ -200,7 +200,7 @@ def _dag(row: Row[Any], default_owner: str) -> DeclaringDag:
     )
 
 
-def written_tasks(session: Session, dag_ids: Iterable[str]) -> dict[str, tuple[Written, ...]]:
+def written_tasks(session: Session, dag_ids: Iterable[str]) -> dict[str, tuple[DeclaredRefresh, ...]]:
     """Return the tasks of some DAGs that begin refreshes, as their authors have written them; by DAG.
 
     A task whose table or partitions are known only at run time is left out, as are mapped tasks and those of DAGs that
@@ -213,7 +213,7 @@ def written_tasks(session: Session, dag_ids: Iterable[str]) -> dict[str, tuple[W
     return {each.dag_id: tuple(_written_in(each.data)) for each in found}
 
 
-def _written_in(parsed: Any) -> Iterable[Written]:
+def _written_in(parsed: Any) -> Iterable[DeclaredRefresh]:
     for task in ((parsed or {}).get("dag") or {}).get("tasks") or ():
         stored = (task.get("__var") or {}).get("mv_written")
         if isinstance(stored, str):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_mv_provider.api.words import listed
+from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, check_run
 from airflow_mv_provider.core.scope.request import Request, parse_request
-from airflow_mv_provider.core.scope.written import Written, check_run
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, MvError
 from airflow_mv_provider.report_text.figures import shown
@@ -45,10 +45,10 @@ class Refreshed:
 
     table: TableRecord
     kind: str | None
-    tasks: Sequence[Written]
+    tasks: Sequence[DeclaredRefresh]
 
 
-def choices(table: str, dag_ids: Iterable[str], tasks: Mapping[str, Sequence[Written]]) -> Choices:
+def choices(table: str, dag_ids: Iterable[str], tasks: Mapping[str, Sequence[DeclaredRefresh]]) -> Choices:
     """Return what runs of a table's DAGs leave open.
 
     tasks : by DAG

@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
-from airflow_mv_provider.core.one_host import executor_of_several_hosts
+from airflow_mv_provider.core.deployment_checks import executor_of_several_hosts
 from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, MvError
 from airflow_mv_provider.metadata.reader import Reader
 

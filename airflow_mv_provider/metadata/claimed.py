@@ -15,13 +15,13 @@ from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.rows import becomes, is_as_expected, is_owned
+from airflow_mv_provider.metadata.rows import becomes, is_owned, is_unchanged_from
 
 
 @contextmanager
 def claimed(engine: Engine, own: Ownership, held: Claim, now: ColumnElement[int]) -> Iterator[Connection]:
     """Open a transaction that requires `held`, locks the row, and applies the claim's change at its end."""
-    expected = is_as_expected(held, own.table_id, now)
+    expected = is_unchanged_from(held, own.table_id, now)
     with transaction(engine) as db:
         # The row is locked first and changed last: writes in between still match the unchanged row.
         if db.execute(update(State).where(*expected).values(epoch=State.epoch)).rowcount != 1:

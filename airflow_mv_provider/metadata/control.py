@@ -16,7 +16,7 @@ from airflow_mv_provider.metadata.database import transaction
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.reader import Reader
-from airflow_mv_provider.metadata.rows import becomes, is_as_expected
+from airflow_mv_provider.metadata.rows import becomes, is_unchanged_from
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Control(Reader):
 
     def request_cancel(self, table_id: int, user: str | None) -> bool:
         """Ask the running refresh to stop; False when none is running, or when main already contains it."""
-        expected = is_as_expected(claim.cancel(), table_id, self._now())
+        expected = is_unchanged_from(claim.cancel(), table_id, self._now())
         values = {
             "cancel_requested_ms": func.coalesce(State.cancel_requested_ms, self._now()),
             "cancel_requested_by": user,
@@ -56,7 +56,7 @@ class Control(Reader):
         return self.state(seen.table_id)
 
     def _end_work(self, asked: claim.Claim, seen: RefreshState, note: str) -> bool:
-        expected = is_as_expected(asked, seen.table_id, self._now())
+        expected = is_unchanged_from(asked, seen.table_id, self._now())
         is_theirs = (RefreshAttemptRow.refresh_id == seen.refresh_id, RefreshAttemptRow.epoch == seen.epoch)
         with transaction(self.engine) as db:
             if db.execute(update(State).where(*expected).values(**becomes(asked))).rowcount != 1:

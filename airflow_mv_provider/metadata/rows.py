@@ -77,7 +77,7 @@ def is_owned(own: Ownership) -> tuple[ColumnElement[bool], ...]:
     return State.table_id == own.table_id, State.refresh_id == own.refresh_id, State.epoch == own.epoch
 
 
-def is_as_expected(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
+def is_unchanged_from(claim: Claim, table_id: int, now: ColumnElement[int]) -> tuple[ColumnElement[bool], ...]:
     """Return the condition that a table's state row is as a claim expects; `Claim.holds` in SQL."""
     expected = [State.table_id == table_id]
     if claim.phases is not None:

@@ -54,9 +54,9 @@ from airflow_mv_provider.metadata.queue import Queue, is_first_in_line
 from airflow_mv_provider.metadata.registry import Registry
 from airflow_mv_provider.metadata.rows import (
     becomes,
-    is_as_expected,
     is_lease_live,
     is_owned,
+    is_unchanged_from,
     lease,
     most_changed,
     new_owner,
@@ -110,7 +110,7 @@ class Store(Control):
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)
-                .where(*is_as_expected(acquired, seen.table_id, self._now()))
+                .where(*is_unchanged_from(acquired, seen.table_id, self._now()))
                 .where(is_first_in_line(seen.table_id, caller.key, self._now()))
                 .values(**becomes(acquired), **owned)
             )
@@ -136,7 +136,7 @@ class Store(Control):
         with transaction(self.engine) as db:
             taken = db.execute(
                 update(State)
-                .where(*is_as_expected(taken_over, seen.table_id, self._now()))
+                .where(*is_unchanged_from(taken_over, seen.table_id, self._now()))
                 .values(**becomes(taken_over), **owned)
             )
             if taken.rowcount != 1:

@@ -24,8 +24,8 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport
 from airflow_mv_provider.core.outcome import ErrorReport, error_of
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, check_no_options
 from airflow_mv_provider.core.scope.request import AS_USUAL, parse_request
-from airflow_mv_provider.core.scope.written import Written, check_no_options
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError
 from airflow_mv_provider.operators.refresh import PhaseTask
@@ -87,7 +87,7 @@ class IngestOperator(_OfIngestion):
     @property
     def mv_written(self) -> str | None:
         """Its tables; a run of it takes no options."""
-        return Written(tuple(each.name for each in self.tables), AS_USUAL, str(self.ingestion)).to_json()
+        return DeclaredRefresh(tuple(each.name for each in self.tables), AS_USUAL, str(self.ingestion)).to_json()
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Refresh all tables.
@@ -133,7 +133,7 @@ class StageIngestionOperator(_OfIngestion):
     def mv_written(self) -> str | None:
         """Its tables; a run of it takes no options."""
         names = [each.name for each in self.tables] if self.names is None else self.names
-        return Written(tuple(names), AS_USUAL, str(self.ingestion)).to_json()
+        return DeclaredRefresh(tuple(names), AS_USUAL, str(self.ingestion)).to_json()
 
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Stage the tables, and keep them for the tasks that publish them.

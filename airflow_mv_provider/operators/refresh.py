@@ -29,10 +29,10 @@ from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope.scope import Scope, asked_scope
-from airflow_mv_provider.core.scope.written import Written
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
@@ -126,7 +126,7 @@ class FirstTask(MvOperator):
         if not isinstance(self.table, str) or not isinstance(self.partitions, list | tuple):
             return None  # the table is named in the definition file, or another task returns the partitions
         with suppress(DefinitionError):
-            return Written((self.table,), self._written(self._own_scope())).to_json()
+            return DeclaredRefresh((self.table,), self._written(self._own_scope())).to_json()
         return None
 
     def _own_scope(self) -> Scope:

@@ -101,7 +101,7 @@ class MvOperator(BaseOperator):
 
     @property
     def mv_written(self) -> str | None:
-        """What this task refreshes, as `core.scope.written` stores it; None if it begins no refresh."""
+        """What this task refreshes, as `core.scope.declared_refresh` stores it; None if it begins no refresh."""
         return None
 
     def execute(self, context: Context) -> str | None:

@@ -18,6 +18,7 @@ from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.queue import ahead_of, joinable, may_join, turn
+from airflow_mv_provider.core.rejections import in_progress, paused, rejection
 from airflow_mv_provider.core.scope.request import Request, check_fits
 from airflow_mv_provider.core.state import (
     Admission,
@@ -28,7 +29,6 @@ from airflow_mv_provider.core.state import (
     TableRecord,
     next_epoch,
 )
-from airflow_mv_provider.core.turned_away import in_progress, paused, turned_away
 from airflow_mv_provider.exceptions import (
     InterruptedRefreshError,
     LeaseLostError,
@@ -187,7 +187,7 @@ def _started(
 ) -> AcquiredRefresh | RefreshReport | None:
     """Begin a new refresh as `_start_new`; return None also if another caller was faster and an error comes of that.
 
-    As in `pinning.looked`, what was read with an outdated row may be gone. The caller looks again.
+    As in `pinning.read_with_retry`, what was read with an outdated row may be gone. The caller looks again.
     """
     try:
         return _start_new(context, table, state, caller, request, substitute)
@@ -267,7 +267,7 @@ def _turned_away(
         patience_ms = context.settings.lease_ms + caller.away_ms
         context.store.queue.take_ticket(table.id, caller, patience_ms=patience_ms, joins=joins)
     before = ahead_of(context.store.waiters(table.id), caller.key)
-    return turned_away(table, state, before, has_ticket=has_queue)
+    return rejection(table, state, before, has_ticket=has_queue)
 
 
 def _to_join(context: Context, table: TableRecord, state: RefreshState, request: Request) -> str | None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from airflow_mv_provider.core.location import MainPlace, TableRef, absolute_source, check_apart
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import MainNotOursError, MainUnsupportedError, RefreshInProgressError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable

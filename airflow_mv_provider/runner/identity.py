@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from airflow_mv_provider.core.deployment_checks import check_log_store, log_store_confs
 from airflow_mv_provider.core.location import TableRef, is_table_uuid, main_location
-from airflow_mv_provider.core.one_host import check_log_store, log_store_confs
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.exceptions import MainNotOursError, TableConflictError
 from airflow_mv_provider.runner.context import Context

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.core.one_host import network_file_system
+from airflow_mv_provider.core.deployment_checks import network_file_system
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import DefinitionError
 from airflow_mv_provider.runner.settings import Settings

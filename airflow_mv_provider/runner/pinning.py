@@ -32,7 +32,7 @@ class Base:
     version: int
 
 
-def looked(store: Store, table: TableRecord, look: Callable[[RefreshState], _T]) -> _T:
+def read_with_retry(store: Store, table: TableRecord, look: Callable[[RefreshState], _T]) -> _T:
     """Return what is found by a look that begins with the table's row.
 
     What was read with an outdated row may be gone: when a refresh publishes, the binding before it is forgotten, from

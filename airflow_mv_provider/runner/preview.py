@@ -30,7 +30,7 @@ from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, Ref
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.runner.pinning import Base, base_of, looked, pinned
+from airflow_mv_provider.runner.pinning import Base, base_of, pinned, read_with_retry
 from airflow_mv_provider.runner.steps.checking import referenced
 from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.error_table import former_version
@@ -89,7 +89,9 @@ def preview(
     scope, overrides = request.scope, request.overrides
     if subject is not None:
         table = replace(table, definition=subject.definition)
-    frontier, base = looked(context.store, table, lambda state: _pinned(context, table, state, request, subject))
+    frontier, base = read_with_retry(
+        context.store, table, lambda state: _pinned(context, table, state, request, subject)
+    )
     refresh = RefreshRecord(
         id=uuid.uuid4().hex,
         table_id=table.id,

@@ -26,8 +26,8 @@ from airflow_mv_provider.core.fence import last_epoch
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, on_failure, on_takeover
+from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshState, TableRecord, admit, next_epoch
-from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
     LeaseLostError,
     MainRefusedError,

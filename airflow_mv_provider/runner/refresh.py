@@ -75,10 +75,10 @@ from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import MAY_BE_REPEATED, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.refresh_plan import RefreshPlan
+from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.scope.request import AS_USUAL, Request, of_refresh
 from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Admission, Caller, Ownership, RefreshRecord, RefreshState, TableRecord, admit
-from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
     LeaseLostError,
     MvError,
@@ -94,7 +94,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
 from airflow_mv_provider.runner.ingestion.group_run import StagedRun, finish, ingest, stage
-from airflow_mv_provider.runner.pinning import check_can_start_over, looked
+from airflow_mv_provider.runner.pinning import check_can_start_over, read_with_retry
 from airflow_mv_provider.runner.preview import preview
 from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.registration import register
@@ -175,7 +175,7 @@ class Refresher:
             check_name(main, table, (properties or {}).get(NAME_PROPERTY))
             return state, assess(self._context, table, state, request, exists=properties is not None)
 
-        state, seen = looked(self.store, table, look)
+        state, seen = read_with_retry(self.store, table, look)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.holder if state.is_lease_live else None
         choice = seen.choice

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.core.turned_away import in_progress
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     MainNotOursError,

@@ -55,7 +55,7 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         found += [(column, value) for column, value in pairs if value is not None]
     if not found:
         return
-    texts = typed_values.spelled(spark, [(layout.column(column), value) for column, value in found], "scope")
+    texts = typed_values.canonicalize(spark, [(layout.column(column), value) for column, value in found], "scope")
     # Values of the first partition column → Spark's text of them.
     spelled: dict[str | None, str | None] = {
         value: text for (column, value), text in zip(found, texts, strict=True) if column == table.partition_by[0]

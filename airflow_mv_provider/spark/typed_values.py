@@ -17,7 +17,7 @@ _MOVING = frozenset({"epoch", "now", "today", "tomorrow", "yesterday"})
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 
 
-def spelled(spark: SparkSession, values: Sequence[tuple[Column, str]], where: str) -> list[str]:
+def canonicalize(spark: SparkSession, values: Sequence[tuple[Column, str]], where: str) -> list[str]:
     """Return each value as Spark casts it to its column's type, and that to a string.
 
     where  : begins the error

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import update
 
 from airflow_mv_provider.api.airflow_database import written_tasks
+from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import asked_scope
-from airflow_mv_provider.core.scope.written import Written
 from airflow_mv_provider.metadata.models import RefreshStateRow
 from tests.api.conftest import PAGE, text_of
 from tests.metadata.rows import registered
@@ -51,9 +51,9 @@ def test_airflow_keeps_what_each_tasks_author_has_written(dag_ids):
         found = written_tasks(session, ["first_months", "of_the_day", "ingest_shop", "hourly", "not_there"])
 
     assert found == {
-        "first_months": (Written(("monthly",), Request(scope=asked_scope((), "2026-01", "2026-03"))),),
-        "of_the_day": (Written(("daily",), Request(read_only=True, scope=asked_scope(["{{ ds }}"]))),),
-        "ingest_shop": (Written(("shop.items", "shop.prices"), ingestion="shop"),),
+        "first_months": (DeclaredRefresh(("monthly",), Request(scope=asked_scope((), "2026-01", "2026-03"))),),
+        "of_the_day": (DeclaredRefresh(("daily",), Request(read_only=True, scope=asked_scope(["{{ ds }}"]))),),
+        "ingest_shop": (DeclaredRefresh(("shop.items", "shop.prices"), ingestion="shop"),),
         "hourly": (),
     }
 

@@ -14,7 +14,7 @@ from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.phase import NEXT, Phase
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
-from airflow_mv_provider.metadata.rows import becomes, is_as_expected
+from airflow_mv_provider.metadata.rows import becomes, is_unchanged_from
 from tests.metadata.rows import registered
 
 FAR = 1 << 50  # milliseconds; later than every clock
@@ -66,7 +66,7 @@ def test_claim_is_the_same_in_sql(store, name):
         asked: Claim = CLAIMS[name](before)
 
         with store.engine.begin() as db:
-            expected = is_as_expected(asked, table.id, store._now())
+            expected = is_unchanged_from(asked, table.id, store._now())
             values = becomes(asked) or {"epoch": State.epoch}
             is_held = db.execute(update(State).where(*expected).values(**values)).rowcount == 1
 

@@ -72,7 +72,7 @@ class Worker(NamedTuple):
     is_unknown   : whether an earlier epoch has committed, or may yet, is not known
     is_in_main   : main's log shows, at the fence, a commit of this refresh
     has_kept     : and that it left out its deletes
-    is_spared    : this epoch has needed no fence so far
+    needs_no_fence    : this epoch has needed no fence so far
     data         : what the step needs that comes next; of a process that has ended, why it has
     """
 
@@ -89,7 +89,7 @@ class Worker(NamedTuple):
     num_tries: int = 0
     last_error: str = ""
     is_unknown: bool = False
-    is_spared: bool = False
+    needs_no_fence: bool = False
     is_in_main: bool = False
     has_kept: bool = False
     data: tuple[Any, ...] = ()
@@ -105,7 +105,7 @@ class AtFence(NamedTuple):
     has_kept: bool
     is_overtaken: bool
     whole: int
-    is_spared: bool
+    needs_no_fence: bool
 
 
 class Effects(Protocol):

@@ -152,10 +152,10 @@ def _run(design: Design, fx: Effects, worker: Worker) -> Stepped:
 def _ask(design: Design, fx: Effects, worker: Worker) -> Stepped:
     """Look whether the last publish is a fence for this epoch, too."""
     found = fx.at_fence(worker.own)
-    if not found.is_spared:
+    if not found.needs_no_fence:
         return "needs a fence", worker._replace(at="fence")
     said = f"needs no fence, and stands on version {found.base}"
-    return said, _standing(design, worker._replace(is_spared=True), found)
+    return said, _standing(design, worker._replace(needs_no_fence=True), found)
 
 
 def _fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -180,7 +180,7 @@ def _look_at_fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
 
 def _standing(design: Design, worker: Worker, found: AtFence) -> Worker:
     at = "look before giving up" if worker.mode else "run"
-    is_fenced = found.is_fenced or worker.is_spared
+    is_fenced = found.is_fenced or worker.needs_no_fence
     after = worker._replace(at=at, is_fenced=is_fenced, base=found.base, num_fences=0)
     if design.looks_first:
         after = after._replace(is_unknown=False, is_in_main=found.is_in_main)
@@ -255,8 +255,8 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
     else:
         move = next_part_move(found)
     match move:
-        case Move.DONE if part is None and worker.is_spared and not fx.is_in_log(worker.own):
-            after = worker._replace(at="fence", is_fenced=False, is_spared=False, data=())
+        case Move.DONE if part is None and worker.needs_no_fence and not fx.is_in_log(worker.own):
+            after = worker._replace(at="fence", is_fenced=False, needs_no_fence=False, data=())
             return "has nothing to commit, and needs a fence", after
         case Move.DONE if part is None:
             version = found.published[-1].version if found.published else found.latest

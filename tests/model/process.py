@@ -330,7 +330,7 @@ class Process:
             has_kept=is_kept_in(log, own[0]),
             is_overtaken=first is not None and is_overtaken(log, own[0], first),
             whole=-1 if whole is None else whole,
-            is_spared=is_fenced_by_publish(self.state.row, log, own[1]),
+            needs_no_fence=is_fenced_by_publish(self.state.row, log, own[1]),
         )
 
     def check_log(self, own: Own, chunks: tuple[Recorded, ...], merge_round: int, part: int | None) -> LogCheck:

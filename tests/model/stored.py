@@ -285,7 +285,7 @@ class Stored:
             has_kept=has_kept_rows(commits, own[0]),
             is_overtaken=self.followed is not None,
             whole=-1 if whole is None else whole.version,
-            is_spared=is_fenced_by_last_publish(self.store.state(self.world.table.id), commits, own[1]),
+            needs_no_fence=is_fenced_by_last_publish(self.store.state(self.world.table.id), commits, own[1]),
         )
 
     def check_log(self, own: Own, chunks: tuple[RecordedChunk, ...], merge_round: int, part: int | None) -> LogCheck:

@@ -19,10 +19,10 @@ from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.fence import Commit, last_of_ours
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.rejections import paused
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
-from airflow_mv_provider.core.turned_away import paused
 from airflow_mv_provider.exceptions import DefinitionError, DriftError
 
 KINDS = ("missing", "extra", "different")

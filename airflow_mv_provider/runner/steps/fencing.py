@@ -49,7 +49,7 @@ class FencedMain:
     """Main's snapshot at one epoch's fence.
 
     is_fenced       : no older epoch can write main any more
-    is_spared       : this epoch has no fence in main's log: the last publish is one for it
+    needs_no_fence       : this epoch has no fence in main's log: the last publish is one for it
     base            : main's version that chunks are compared with; a new round moves it forward
     is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, so it refuses
                       every commit of an older epoch too. If such a commit succeeds after main was repaired, the next
@@ -59,7 +59,7 @@ class FencedMain:
 
     def __init__(self, work: Work) -> None:
         self.is_fenced = False
-        self.is_spared = False
+        self.needs_no_fence = False
         self.base = 0
         self.is_out_of_reach = False
         self.followed: Commit | None = None
@@ -82,9 +82,9 @@ class FencedMain:
         if since is None and work.refresh.seal is not None:
             since = 0  # an earlier epoch may have published, and others may have made many commits since
         epoch = work.own.epoch
-        commits = self._sparing(state)
+        commits = self._log_if_unfenced(state)
         failure: MvError | None = None
-        if not self.is_spared:
+        if not self.needs_no_fence:
             try:
                 with self._reaching(MainRefusedError), durable(Write.FENCE):
                     work.main.fence(note_of(work.table, work.refresh, work.own, "fence", fence_version(epoch)))
@@ -100,7 +100,7 @@ class FencedMain:
             raise FencedError(
                 work.table.name, "a later process has taken the table over.", epoch=last_epoch(commits), own_epoch=epoch
             )
-        self.is_fenced = self.is_spared or has_fence(commits, epoch, work.own.refresh_id)
+        self.is_fenced = self.needs_no_fence or has_fence(commits, epoch, work.own.refresh_id)
         self.followed = overtaken_by(commits, work.own.refresh_id, work.store.first_epoch(work.own.refresh_id))
         if work.refresh.seal is None and self._is_of_definition(state) and not is_main_as_published(state, commits):
             self._check_partitions(work.main.detail())
@@ -118,19 +118,19 @@ class FencedMain:
         """Make the next step commit a fence: this refresh will leave no other commit in main's log."""
         self.is_fenced, self._must_commit = False, True
 
-    def _sparing(self, state: RefreshState) -> list[Commit]:
-        """Return main's log if it shows that this epoch needs no fence, and set `is_spared`; an empty list otherwise.
+    def _log_if_unfenced(self, state: RefreshState) -> list[Commit]:
+        """Return main's log if this epoch needs no fence, and set `needs_no_fence`; an empty list otherwise.
 
         One that may wait for a decision is fenced, so that its files are known to be in use however long that takes.
         """
-        self.is_spared = False
+        self.needs_no_fence = False
         work, is_possible = self._work, state.published_version is not None and state.is_main_trusted
         if self._must_commit or not is_possible or work.refresh.seal is not None or may_come_to_wait(work):
             return []
         with self._reaching(MainUnsupportedError):
             commits = work.main.log(state.published_version)
-        self.is_spared = is_fenced_by_last_publish(state, commits, work.own.epoch)
-        return commits if self.is_spared else []
+        self.needs_no_fence = is_fenced_by_last_publish(state, commits, work.own.epoch)
+        return commits if self.needs_no_fence else []
 
     @contextmanager
     def _reaching(self, *refusals: type[MvError]) -> Iterator[None]:

@@ -111,7 +111,7 @@ class Merging:
         # A column that main has to gain or lose is a change, even if no row differs.
         has_changes = (bool(counts.changes) and not self._work.is_progressive) or layout.changes_main
         match next_move(check, has_changes=has_changes):
-            case Move.DONE if self._fenced.is_spared and last_epoch(commits) < self._work.own.epoch:
+            case Move.DONE if self._fenced.needs_no_fence and last_epoch(commits) < self._work.own.epoch:
                 self._fenced.commit_fence()  # a publish, also one of a former round, is a fence
             case Move.DONE:
                 num_kept = left_out(check.published[-1] if check.published else None, counts)

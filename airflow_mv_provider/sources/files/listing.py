@@ -13,7 +13,7 @@ from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.exceptions import SourceNotFoundError
-from airflow_mv_provider.sources.files import passed_over as listing
+from airflow_mv_provider.sources.files import hidden_files as listing
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile
 from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.spark.errors import condition_of, translated
@@ -28,16 +28,16 @@ _NO_BYTES_MS = 0  # Spark gives no time for empty files, and their content does 
 class Listed:
     """The result of a listing.
 
-    passed_over : files that Spark does not read although their names or places suggest that it does
+    hidden_files : files that Spark does not read although their names or places suggest that it does
     """
 
     frontier: FilesFrontier
-    passed_over: tuple[str, ...] = ()
+    hidden_files: tuple[str, ...] = ()
 
     @property
     def all_paths(self) -> tuple[str, ...]:
         """Those of both."""
-        return (*(file.path for file in self.frontier.files), *self.passed_over)
+        return (*(file.path for file in self.frontier.files), *self.hidden_files)
 
 
 def listed(spark: SparkSession, location: str) -> Listed:

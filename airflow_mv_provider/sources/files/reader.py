@@ -34,10 +34,10 @@ from airflow_mv_provider.exceptions import (
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions, row_lines
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
+from airflow_mv_provider.sources.files.hidden_files import folder_columns, ignored_text, value_of_folder
 from airflow_mv_provider.sources.files.listing import listed, listed_again, shown, with_checksums
 from airflow_mv_provider.sources.files.model import Files
 from airflow_mv_provider.sources.files.orc_calendar import check_calendar
-from airflow_mv_provider.sources.files.passed_over import folder_columns, ignored_text, value_of_folder
 from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.place import check_link, literal_path
 from airflow_mv_provider.sources.projection import MORE_THAN_ROWS, projected, projected_determinism, with_more
@@ -68,7 +68,7 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         found = listed(self._spark, self._location)
         warehouse, roots = self._roots
         check_no_table(self._spark, self._location, (warehouse, *roots), found.all_paths)
-        self.probe_note = ignored_text(found.passed_over) if found.passed_over else ""
+        self.probe_note = ignored_text(found.hidden_files) if found.hidden_files else ""
         if self.probe_note:
             log.warning("%s: %s", self._location, self.probe_note)
         for file in found.frontier.files:

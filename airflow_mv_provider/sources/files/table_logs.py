@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.location import is_inside
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.sources.files.passed_over import folder_of, is_glob, is_partition, partition_folders
+from airflow_mv_provider.sources.files.hidden_files import folder_of, is_glob, is_partition, partition_folders
 from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote

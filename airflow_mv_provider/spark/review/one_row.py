@@ -73,7 +73,7 @@ def asked(spark: SparkSession, ref: TableRef, where: str, key: Mapping[str, str]
             problem = f"it has no column {name[:80]!r}{nearest(name, names)}."
             raise DefinitionError(where, problem, hint=f"Its columns: {', '.join(names)[:300]}.")
     typed = [(known[name.lower()], value) for name, value in key.items()]
-    texts = typed_values.spelled(spark, typed, where)
+    texts = typed_values.canonicalize(spark, typed, where)
     for (kept, value), text in zip(typed, texts, strict=True):
         if kept.shown_type.startswith("decimal") and not _is_same_number(value, text):
             problem = f"{value[:80]!r} is not a value of {kept.name!r}, which is a {kept.shown_type}."

@@ -25,7 +25,7 @@ _NO_OPTIONS = "Start it without options; to refresh one of its tables otherwise,
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class DeclaredRefresh:
     """One task.
 
     tables    : names; one, or those of an ingestion
@@ -59,18 +59,18 @@ class Written:
         return self.ingestion is not None or self.request.is_stale_only or not self.request.scope.is_everything
 
 
-def from_json(stored: str) -> Written:
-    """Return what `Written.to_json` stored.
+def from_json(stored: str) -> DeclaredRefresh:
+    """Return what `DeclaredRefresh.to_json` stored.
 
     raises : ValueError, for anything else; DefinitionError, if this version refuses the request
     """
     facts = json.loads(stored)
     if not isinstance(facts, Mapping) or not isinstance(facts.get("request"), Mapping):
         raise ValueError("no written request")
-    return Written(tuple(facts["tables"]), parse_request(facts["request"]), facts.get("ingestion"))
+    return DeclaredRefresh(tuple(facts["tables"]), parse_request(facts["request"]), facts.get("ingestion"))
 
 
-def check_run(run: Request, tasks: Iterable[Written], table: RefreshableTable, kind: str | None) -> None:
+def check_run(run: Request, tasks: Iterable[DeclaredRefresh], table: RefreshableTable, kind: str | None) -> None:
     """Refuse a run's request as the tasks of its DAG that refresh a table would; as far as is known without Spark.
 
     tasks  : of the DAG; those of other tables are passed over, and without any for this one only the table counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.sources.files import passed_over as listing
+from airflow_mv_provider.sources.files import hidden_files as listing
 
 
 @pytest.mark.parametrize(

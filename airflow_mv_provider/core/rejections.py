@@ -23,7 +23,7 @@ def in_progress(table: TableRecord, state: RefreshState, problem: str = "") -> R
     )
 
 
-def turned_away(
+def rejection(
     table: TableRecord, state: RefreshState, before: Sequence[Waiter], *, has_ticket: bool
 ) -> RefreshInProgressError:
     """Return the error for a caller that is not admitted yet.

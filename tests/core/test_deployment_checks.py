@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.core.one_host import (
+from airflow_mv_provider.core.deployment_checks import (
     check_log_store,
     executor_of_several_hosts,
     log_store_confs,
