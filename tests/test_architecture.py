@@ -19,9 +19,9 @@ PACKAGE = "airflow_mv_provider"
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / PACKAGE).rglob("*.py"))
 
-# A module's room is its first directory, or its own name where it lies at the top. Of `sources`, what is as pure as
-# `core` is two rooms more: the registry of kinds, and a kind's model, frontier and entry there.
-REGISTRY, A_KIND = "sources/kinds", "sources/<kind>"
+# A module's room is its first directory, or its own name where it lies at the top. A kind's model, frontier and entry,
+# which are as pure as `core`, are a room of their own: the registry in `core/definition/kinds` finds them by name.
+A_KIND = "sources/<kind>"
 PURE_OF_A_KIND = {"model", "frontier", "kind"}
 # What a room may import of ours:
 BOTTOM = {
@@ -32,16 +32,13 @@ BOTTOM = {
     "postgres": set(),
     "core": {"exceptions"},
     "definition_file": {"core", "exceptions"},
-    REGISTRY: {"core", "exceptions"},
-    A_KIND: {"core", "exceptions", REGISTRY},
-    "metadata": {"core", "exceptions", "postgres", REGISTRY},
+    A_KIND: {"core", "exceptions"},
+    "metadata": {"core", "exceptions", "postgres"},
     "spark": {"core", "exceptions"},
     "sources": {"core", "exceptions", "postgres", "spark", A_KIND},
     "report_text": {"core", "exceptions", "metadata"},
     "runner": {"core", "definition_file", "exceptions", "metadata", "report_text", "sources", "spark"},
 }
-# A definition's source is of one of the kinds. Whoever has the definition asks it what its source can do.
-MORE = {"core/definition/table.py": {REGISTRY}, "core/definition/ingestion.py": {REGISTRY}}
 # Airflow's rooms: parsing a DAG must not need PySpark, so what does is imported inside functions.
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"} | {
     *("deadlines", "open_lineage")
@@ -59,7 +56,6 @@ LIBRARIES = {
     "postgres": {"psycopg"},
     "core": {"pydantic"},
     "definition_file": {"yaml", "croniter"},
-    REGISTRY: set(),
     A_KIND: {"pydantic"},
     "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
@@ -97,8 +93,6 @@ def _is_room(name: str) -> bool:
 
 def _room(parts: Sequence[str]) -> str:
     """Return the room of a module, or of a name in it; `parts` is its path below the package."""
-    if parts[0] == "sources" and list(parts[1:2]) == ["kinds"]:
-        return REGISTRY
     return A_KIND if parts[0] == "sources" and len(parts) > 2 and parts[2] in PURE_OF_A_KIND else parts[0]
 
 
@@ -177,7 +171,7 @@ def test_imports_run_one_way(path):
             continue
         where = f"{short(path)}:{found.line} imports {found.name}"
         if room in BOTTOM:
-            allowed = BOTTOM[room] | MORE.get(short(path), set()) | {"__init__"}
+            allowed = BOTTOM[room] | {"__init__"}
             if room == A_KIND and path.stem == "kind" and found.is_inner:
                 allowed |= {"sources"}  # its reader, which needs PySpark
             assert found.room in allowed, f"{where}, but {room} may import {sorted(allowed)}"
@@ -195,14 +189,14 @@ def test_only_sources_know_their_kinds(path):
     for found in imports_of(path):
         parts = found.name.split(".")
         assert parts[1:2] != ["sources"] or parts[2] not in kinds, (
-            f"{short(path)}:{found.line} imports {found.name}; ask for what the kind can do (sources/kinds.py)"
+            f"{short(path)}:{found.line} imports {found.name}; ask for what the kind can do (core/definition/kinds.py)"
         )
     text = path.read_text(encoding="utf-8")
     asks = "source.type" in text or re.search(r"source_kind\.name\s*(==|!=|in\b|not in\b)", text)
     assert not asks, f"{short(path)} asks which kind a source is"
 
 
-@for_each([p for p in MODULES if room_of(p) in (REGISTRY, A_KIND)])
+@for_each([p for p in MODULES if room_of(p) == A_KIND])
 def test_kinds_are_loaded_before_the_definition_that_lists_them(path):
     """`core.definition.table` imports every kind by its folder's name, which no import statement shows."""
     loaded, left = set[Path](), {path}
@@ -295,7 +289,7 @@ def test_import_rules_see_every_way_to_import(tmp_path):
         "",
         ".get_provider_info",
         ".exceptions",
-        ".sources.kinds",
+        ".core.definition.kinds",
         ".core.definition.table",
         ".definition_file",
         ".cli.main",

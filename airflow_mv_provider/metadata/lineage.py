@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection
 
+from airflow_mv_provider.core.definition.kinds import kinds
 from airflow_mv_provider.core.lineage.graph import Origin, TableInputs
 from airflow_mv_provider.core.location import absolute_source
 from airflow_mv_provider.exceptions import UnsafeLocationError
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
 from airflow_mv_provider.metadata.overview import TableLine, line_of, overview_query
-from airflow_mv_provider.sources.kinds import kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from sqlalchemy.sql.expression import ColumnElement
 from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
+from airflow_mv_provider.core.definition.kinds import frontier_from_json
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Binding, NoFrontier
@@ -29,7 +30,6 @@ from airflow_mv_provider.metadata.models import (
     SourceFrontierRow,
 )
 from airflow_mv_provider.metadata.stored_once import began_with, frontier_of_binding
-from airflow_mv_provider.sources.kinds import frontier_from_json
 
 
 def binding(db: Connection, table_id: int, upper: int | None = None) -> Binding | None:

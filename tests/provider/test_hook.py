@@ -171,7 +171,7 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__MV__SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW__MV__S3_SINGLE_DRIVER", "true")
     monkeypatch.setenv("AIRFLOW__MV__OVERWRITE_SMALL", "false")
-    monkeypatch.setenv("AIRFLOW__MV__JOIN_SMALL", "false")
+    monkeypatch.setenv("AIRFLOW__MV__FINGERPRINT_ROWS", "9")
     hook = MvHook(warehouse=str(tmp_path))
 
     variables = hook.environment()

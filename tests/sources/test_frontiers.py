@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_mv_provider.core.definition.kinds import frontier_from_json
 from airflow_mv_provider.core.frontier import NoFrontier, fingerprint
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
-from airflow_mv_provider.sources.kinds import frontier_from_json
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 
 FILES = st.builds(SourceFile, st.text(), st.integers(0, 2**62), st.integers(0, 2**62), st.one_of(st.none(), st.text()))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import airflow_mv_provider
+from airflow_mv_provider.core.definition.kinds import SourceKind, kinds
 from airflow_mv_provider.core.definition.source import Source
-from airflow_mv_provider.sources.kinds import SourceKind, kinds
 from tests.conftest import read_independently
 
 PACKAGE = Path(airflow_mv_provider.__file__).parent

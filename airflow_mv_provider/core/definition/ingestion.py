@@ -16,10 +16,10 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from airflow_mv_provider.core.definition.kinds import kinds
 from airflow_mv_provider.core.definition.problems import Problem, nearest, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Ingested, Part
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.sources.kinds import kinds
 
 OUTPUT = "output"
 _NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$"

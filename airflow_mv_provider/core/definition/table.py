@@ -15,10 +15,10 @@ from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
 from airflow_mv_provider.core.definition.freshness import Freshness
 from airflow_mv_provider.core.definition.guards import Guards
 from airflow_mv_provider.core.definition.identifier import check_catalog_name, check_columns, check_table_name
+from airflow_mv_provider.core.definition.kinds import SourceKind, kind_of_source, kinds
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
 from airflow_mv_provider.exceptions import DefinitionError
-from airflow_mv_provider.sources.kinds import SourceKind, kind_of_source, kinds
 
 RequestedStrategy = Literal["auto", "corrections", "replace", "incremental"]
 Approval = Literal["never", "guards", "schema", "always"]

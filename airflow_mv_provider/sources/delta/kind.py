@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core.definition.kinds import SourceKind
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
-from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.delta.reader import DeltaReader

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core.definition.kinds import SourceKind
 from airflow_mv_provider.sources.files.frontier import FilesFrontier
 from airflow_mv_provider.sources.files.model import Files
-from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.files.reader import FilesReader

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core.definition.kinds import SourceKind
 from airflow_mv_provider.core.frontier import NoFrontier
 from airflow_mv_provider.sources.function.model import Function
-from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.function.reader import FunctionReader

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_mv_provider.core.definition.kinds import SourceKind
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
-from airflow_mv_provider.sources.kinds import SourceKind
 
 if TYPE_CHECKING:
     from airflow_mv_provider.sources.jdbc.reader import JdbcReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.sources.kinds import SourceKind
+from airflow_mv_provider.core.definition.kinds import SourceKind
 from airflow_mv_provider.sources.numbers.frontier import NumbersFrontier
 from airflow_mv_provider.sources.numbers.model import Numbers
 

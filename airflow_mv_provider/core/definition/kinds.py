@@ -21,6 +21,9 @@ from typing import Any
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.frontier import Frontier
 
+_PACKAGE = __package__.partition(".")[0]
+_SOURCES = Path(__file__).parents[2] / "sources"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
@@ -64,8 +67,8 @@ class SourceKind:
 @cache
 def kinds() -> tuple[SourceKind, ...]:
     """Return every kind: first those whose sources are repeatable, then by name."""
-    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("*/kind.py"))
-    found: list[SourceKind] = [import_module(f"{__package__}.{folder}.kind").KIND for folder in folders]
+    folders = sorted(path.parent.name for path in _SOURCES.glob("*/kind.py"))
+    found: list[SourceKind] = [import_module(f"{_PACKAGE}.sources.{folder}.kind").KIND for folder in folders]
     return tuple(sorted(found, key=lambda kind: (not kind.is_repeatable, kind.name)))
 
 
