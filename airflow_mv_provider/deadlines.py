@@ -32,8 +32,9 @@ log = logging.getLogger(__name__)
 class TableFreshnessDeadline(BaseDeadlineReference):
     """The time from which a table's age counts, as a deadline's reference. The plugin makes it known to Airflow.
 
-    table      : its name; it need not be registered before its first run
-    mv_conn_id : see `hooks.mv`
+    Args:
+        table: Its name; it need not be registered before its first run.
+        mv_conn_id: See `hooks.mv`.
     """
 
     def __init__(self, table: str = "", measured_from: str = MeasuredFrom.CHECK, mv_conn_id: str | None = None) -> None:
@@ -75,8 +76,11 @@ class TableFreshnessDeadline(BaseDeadlineReference):
 def freshness_deadline(table: RefreshableTable, callback: Callback, *, mv_conn_id: str | None = None) -> DeadlineAlert:
     """Return the deadline alert of a table's DAG: each run is to end before the table is late.
 
-    callback : such as `AsyncCallback(FreshnessNotifier, {"table": "orders"})`
-    raises   : DefinitionError, if the table has no freshness target
+    Args:
+        callback: Such as `AsyncCallback(FreshnessNotifier, {"table": "orders"})`.
+
+    Raises:
+        DefinitionError: If the table has no freshness target.
     """
     if table.freshness is None:
         raise DefinitionError(table.name, "it has no freshness target.", hint="Add `freshness: {target: 1h}` to it.")

@@ -40,9 +40,10 @@ _MAX_DIFFERENCE = 3000  # characters: Slack cuts a message off at 4,000
 class RefreshNotifier(BaseNotifier):
     """Notify how the refresh of the calling task ended.
 
-    http_conn_id : connection whose host, and password as the secret part of the path, form the webhook's address;
-                   without it the message is logged
-    prefix       : text before the message, such as a name to mention
+    Args:
+        http_conn_id: Connection whose host, and password as the secret part of the path, form the webhook's address;
+            without it the message is logged.
+        prefix: Text before the message, such as a name to mention.
     """
 
     template_fields = ("prefix",)
@@ -68,10 +69,11 @@ class FreshnessNotifier(BaseNotifier):
 
     As a callback of a task its message has the table's freshness.
 
-    table        : name of a registered table
-    http_conn_id, prefix : as of `RefreshNotifier`
-    mv_conn_id, database_url : see `hooks.mv` for their defaults
-    context      : given by Airflow when a deadline was missed
+    Args:
+        table: Name of a registered table.
+        http_conn_id, prefix: As of `RefreshNotifier`.
+        mv_conn_id, database_url: See `hooks.mv` for their defaults.
+        context: Given by Airflow when a deadline was missed.
     """
 
     template_fields = ("prefix",)

@@ -62,8 +62,9 @@ class AttemptReport:
 class HoldReport:
     """A refresh's newest hold for a person's decision: why, until when, and what was decided; times as in its report.
 
-    id       : names what was shown; a decision may name it, so that it is about nothing else
-    decision : "approved" or "rejected"; None while it is undecided
+    Attributes:
+        id: Names what was shown; a decision may name it, so that it is about nothing else.
+        decision: "approved" or "rejected"; None while it is undecided.
     """
 
     id: str
@@ -90,18 +91,20 @@ class ErrorReport:
 class RefreshReport:
     """One refresh. Times are UTC, ISO 8601; sizes are bytes; `phase_seconds` is wall time per phase.
 
-    note, overrides : the requester's reason, and the guards set aside for it
-    estimates : the strategies that were estimated, the chosen one first; `phase_seconds` has the actual times
-    checked_at : when the source was looked at: about when it began, or when a run of an ingestion fixed that state
-    source_at : when the source came to that state; None if it has no such time
-    is_whole, is_of_source : it was of the whole table; its rows are those of the table's own source
-    scope  : the partitions that it covered; None is all of them
-    frozen : the first partitions that differ and were left unchanged, because they are frozen
-    schema_changes : how columns that differ from main's were handled, in words
-    checks         : the results of the definition's checks, in its order; empty if nothing was read
-    hold           : the decision that it waits for, or waited for; None if it needed none
-    rows_rejected  : records of the source that are in the error table, not in main
-    rows_kept      : rows that the source has no longer and main has kept, because it was decided so
+    Attributes:
+        note, overrides: The requester's reason, and the guards set aside for it.
+        estimates: The strategies that were estimated, the chosen one first; `phase_seconds` has the actual times.
+        checked_at: When the source was looked at: about when it began, or when a run of an ingestion fixed that
+            state.
+        source_at: When the source came to that state; None if it has no such time.
+        is_whole, is_of_source: It was of the whole table; its rows are those of the table's own source.
+        scope: The partitions that it covered; None is all of them.
+        frozen: The first partitions that differ and were left unchanged, because they are frozen.
+        schema_changes: How columns that differ from main's were handled, in words.
+        checks: The results of the definition's checks, in its order; empty if nothing was read.
+        hold: The decision that it waits for, or waited for; None if it needed none.
+        rows_rejected: Records of the source that are in the error table, not in main.
+        rows_kept: Rows that the source has no longer and main has kept, because it was decided so.
     """
 
     table: str

@@ -55,9 +55,11 @@ _VARIABLE_OF_OPTION = {
 class MvHook(BaseHook):
     """Open the metadata database and a refresh runner.
 
-    mv_conn_id   : a connection of type `mv`; without it, `mv_state_default` supplies settings that no other source has
-    database_url : SQLAlchemy URL; use a connection or `[mv] sql_alchemy_conn` instead for a URL with a password
-    warehouse    : root of the tables and of the workspaces
+    Args:
+        mv_conn_id: A connection of type `mv`; without it, `mv_state_default` supplies settings that no other source
+            has.
+        database_url: SQLAlchemy URL; use a connection or `[mv] sql_alchemy_conn` instead for a URL with a password.
+        warehouse: Root of the tables and of the workspaces.
     """
 
     conn_name_attr = "mv_conn_id"
@@ -75,7 +77,9 @@ class MvHook(BaseHook):
     def settings(self) -> Settings:
         """Return the settings of this hook.
 
-        raises : DefinitionError; AirflowNotFoundException, when the connection `mv_conn_id` does not exist
+        Raises:
+            DefinitionError
+            AirflowNotFoundException: When the connection `mv_conn_id` does not exist.
         """
         from airflow_mv_provider.runner.settings import from_environment, secrets_of
 
@@ -152,7 +156,8 @@ class MvHook(BaseHook):
     ) -> Refresher:
         """Return a runner for this process; it starts Spark when a step first needs it.
 
-        watch, is_gone : as of `Refresher`
+        Args:
+            watch, is_gone: As of `Refresher`.
         """
         from airflow_mv_provider.runner.refresh import Refresher
 

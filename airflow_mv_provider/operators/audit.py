@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 class AuditTableOperator(MvOperator):
     """Compare main with what was published and with the source as it was then; fail the task if rows differ.
 
-    table         : name of a registered table
-    repair        : refresh what has drifted, comparing everything, by the table's guards; the task then succeeds if
-                    that refresh publishes, and waits for a decision if it is held
-    partitions    : only these; as of `RefreshTableOperator`
-    fail_on_drift : False lets the task succeed with the result, for a branch that decides
-    note          : why, for the history
+    Args:
+        table: Name of a registered table.
+        repair: Refresh what has drifted, comparing everything, by the table's guards; the task then succeeds if that
+            refresh publishes, and waits for a decision if it is held.
+        partitions: Only these; as of `RefreshTableOperator`.
+        fail_on_drift: False lets the task succeed with the result, for a branch that decides.
+        note: Why, for the history.
 
     Pushes whether there is drift, main's version, the counts of both comparisons, and the refresh that has repaired it.
     The audit takes no place in the table's queue and blocks no refresh. A task that is rescheduled while its repair
@@ -59,7 +60,11 @@ class AuditTableOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Audit the table, and repair it if asked to.
 
-        raises : DriftError; DefinitionError, VersionGoneError, and every error of a refresh
+        Raises:
+            DriftError
+            DefinitionError
+            VersionGoneError
+            Every error of a refresh.
         """
         table, caller = str(self.table), self.caller(context)
         self.linked_table = table

@@ -28,8 +28,10 @@ _TRIGGERS = {"manual": "manual", "backfill": "backfill"}
 def caller(context: Context, *, scope: str | None, away_ms: int = 0) -> Caller:
     """Return the caller; its key is the same for every task, try and duplicate that works on one refresh of one run.
 
-    scope   : distinguishes refreshes within one run: the id of the phase tasks' group, or of a task with all phases
-    away_ms : how long a waiting task may be rescheduled before it loses its place in the queue
+    Args:
+        scope: Distinguishes refreshes within one run: the id of the phase tasks' group, or of a task with all
+            phases.
+        away_ms: How long a waiting task may be rescheduled before it loses its place in the queue.
     """
     ti, run = context["ti"], context["dag_run"]
     return Caller(
@@ -65,7 +67,8 @@ def _status_of(error: AirflowRuntimeError | ServerResponseError) -> int | None:
 def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, str] | None:
     """Return the partition bounds of a run's interval; None for a run without an interval.
 
-    raises : DefinitionError, in a backfill whose runs have no interval, because each would refresh everything
+    Raises:
+        DefinitionError: In a backfill whose runs have no interval, because each would refresh everything.
     """
     run = context["dag_run"]
     bounds = window(

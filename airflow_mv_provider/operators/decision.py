@@ -43,8 +43,9 @@ _MAX_ROWS = 10  # of a kind
 def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: Sequence[HITLUser] | None) -> None:
     """Ask for a decision about a held refresh.
 
-    lines : the difference, as `difference` returns it
-    users : who may answer; None for everybody who may answer required actions of the DAG
+    Args:
+        lines: The difference, as `difference` returns it.
+        users: Who may answer; None for everybody who may answer required actions of the DAG.
     """
     why = Param(None, type=["null", "string"], maxLength=1000, title="Why", description="Kept in the table's history.")
     params = ParamsDict({"note": why})
@@ -62,7 +63,8 @@ def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: S
 def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
     """Leave the worker until there is an answer, or until it is time to check for a decision that was made elsewhere.
 
-    raises : TaskAwaitingInput
+    Raises:
+        TaskAwaitingInput.
     """
     left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
     raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=min(left, look_again))

@@ -38,11 +38,14 @@ from airflow_mv_provider.operators.retry import retry_policy
 def refresh_dags(definition_file: str | Path, *, on_late: Callback | None = None, **task_args: Any) -> dict[str, DAG]:
     """Return the DAGs of a definition file, by DAG id.
 
-    definition_file : path relative to the calling file
-    on_late         : called when a run has not ended before its table is late, for tables with a freshness target; see
-                      `deadlines`
-    task_args       : arguments of every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
-    raises          : DefinitionError, which Airflow shows as an import error
+    Args:
+        definition_file: Path relative to the calling file.
+        on_late: Called when a run has not ended before its table is late, for tables with a freshness target; see
+            `deadlines`.
+        task_args: Arguments of every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
+
+    Raises:
+        DefinitionError: Which Airflow shows as an import error.
     """
     found = definitions.load_file(Path(sys._getframe(1).f_code.co_filename).parent / definition_file)
     with_own = [table for table in found.tables if table.name in found.dags]
@@ -65,8 +68,9 @@ def refresh_dag(
 ) -> DAG:
     """Return the DAG of one table.
 
-    on_late   : see `refresh_dags`
-    task_args : arguments of its tasks
+    Args:
+        on_late: See `refresh_dags`.
+        task_args: Arguments of its tasks.
     """
     options = options or DagOptions()
     more: dict[str, Any] = {}
@@ -85,8 +89,9 @@ def ingest_dag(
 ) -> DAG:
     """Return the DAG of an ingestion.
 
-    tables    : its tables, perhaps with others
-    task_args : arguments of its tasks
+    Args:
+        tables: Its tables, perhaps with others.
+        task_args: Arguments of its tasks.
     """
     options, name = options or DagOptions(), ingestion.name
     mine = [table for table in tables if _is_of(table, ingestion)]

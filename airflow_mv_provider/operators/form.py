@@ -36,7 +36,8 @@ _WHAT, _HOW = "Which partitions", "How"
 def table_param(default: str | None = None, tables: tuple[str, ...] = ()) -> Param:
     """Return the param that names a table.
 
-    tables : names that the form offers; users may type any other registered name
+    Args:
+        tables: Names that the form offers; users may type any other registered name.
     """
     return Param(
         default,

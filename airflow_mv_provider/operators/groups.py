@@ -46,9 +46,10 @@ def refresh_table_group(
 ) -> TaskGroup:
     """Return the task group begin → stage → merge → cleanup for one table, in the current DAG context.
 
-    group_id  : defaults to `refresh_<table>`
-    task_args : arguments of each of the four tasks: retries, pool, queue, ...
-    the rest  : see `operators.refresh`
+    Args:
+        group_id: Defaults to `refresh_<table>`.
+        task_args: Arguments of each of the four tasks: retries, pool, queue, ... the rest  : see
+            `operators.refresh`.
 
     `merge` has the table's asset among its outlets.
 
@@ -99,11 +100,11 @@ def ingest_group(
 ) -> TaskGroup:
     """Return the task group stage → publish, a task for each table → finish, in the current DAG context.
 
-    ingestion : its name
-    tables    : its tables; definitions are registered by `stage`, each time it runs
-    group_id  : defaults to `ingest_<ingestion>`
-    task_args : arguments of each of the tasks: retries, pool, queue, ...
-    the rest  : see `operators.task`
+    Args:
+        ingestion: Its name.
+        tables: Its tables; definitions are registered by `stage`, each time it runs.
+        group_id: Defaults to `ingest_<ingestion>`.
+        task_args: Arguments of each of the tasks: retries, pool, queue, ... the rest  : see `operators.task`.
 
     Each table's task has its asset among its outlets, and fails alone if its table is left behind. `finish` runs
     whatever became of the tables, and fails if one was left behind.

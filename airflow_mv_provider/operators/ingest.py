@@ -53,7 +53,8 @@ class _OfIngestion(MvOperator):
     def check_options(self, context: Context) -> None:
         """Refuse a run with options, such as `read_only`: its tables would be written all the same.
 
-        raises : DefinitionError
+        Raises:
+            DefinitionError
         """
         run = parse_request(context["params"], {*self.dag.params, *self.params})
         check_no_options(run, str(self.ingestion))
@@ -74,8 +75,9 @@ class IngestOperator(_OfIngestion):
     It fails if a table was left behind, after all others were published. Airflow then emits no asset event, also for
     those: `ingest_group` has a task for each table.
 
-    ingestion : its name
-    tables    : definitions that are registered each time the task runs; their assets are outlets
+    Args:
+        ingestion: Its name.
+        tables: Definitions that are registered each time the task runs; their assets are outlets.
     """
 
     def __init__(self, *, ingestion: str, tables: Sequence[RefreshableTable] = (), **kwargs: Any) -> None:
@@ -92,8 +94,9 @@ class IngestOperator(_OfIngestion):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Refresh all tables.
 
-        raises : the error of a table that was left behind, one that needs a person first; DefinitionError, for a run
-                 with options
+        Raises:
+            The error of a table that was left behind, one that needs a person first.
+            DefinitionError: For a run with options.
         """
         self.check_options(context)
         self.apply(refresher)
@@ -120,7 +123,8 @@ class IngestOperator(_OfIngestion):
 class StageIngestionOperator(_OfIngestion):
     """Fix one state of an ingestion's source, stage tables in it, and push the run and its refreshes.
 
-    names : of the tables, those that have a task that publishes them; None for all that are registered
+    Args:
+        names: Of the tables, those that have a task that publishes them; None for all that are registered.
 
     It fails only if no table can be staged at all; a table that is left behind fails its own task.
     """
@@ -138,7 +142,8 @@ class StageIngestionOperator(_OfIngestion):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Stage the tables, and keep them for the tasks that publish them.
 
-        raises : DefinitionError, for a run with options
+        Raises:
+            DefinitionError: For a run with options.
         """
         self.check_options(context)
         self.apply(refresher)
@@ -154,8 +159,9 @@ class StageIngestionOperator(_OfIngestion):
 class PublishIngestedOperator(PhaseTask):
     """Publish one table of a staged run.
 
-    table  : its name; the table's asset is an outlet
-    staged : `StageIngestionOperator(...).output`
+    Args:
+        table: Its name; the table's asset is an outlet.
+        staged: `StageIngestionOperator(...).output`.
     """
 
     template_fields: Sequence[str] = ("staged",)
@@ -170,7 +176,9 @@ class PublishIngestedOperator(PhaseTask):
     def work(self, refresher: Refresher, context: Context) -> None:
         """Compare and publish.
 
-        raises : AirflowFailException, if the table was left behind; AirflowSkipException, if it had nothing to do
+        Raises:
+            AirflowFailException: If the table was left behind.
+            AirflowSkipException: If it had nothing to do.
         """
         self.linked_table = self.table
         self.refresh_id = self.staged["refreshes"].get(self.table)
@@ -189,7 +197,8 @@ class PublishIngestedOperator(PhaseTask):
 class FinishIngestionOperator(_OfIngestion):
     """Publish upstream how far all tables of an ingestion are, and record the run's end.
 
-    staged : `StageIngestionOperator(...).output`
+    Args:
+        staged: `StageIngestionOperator(...).output`.
     """
 
     template_fields: Sequence[str] = ("ingestion", "staged")
@@ -201,7 +210,8 @@ class FinishIngestionOperator(_OfIngestion):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """End the run.
 
-        raises : the error of a table that was left behind, and what kept the offsets from being published
+        Raises:
+            The error of a table that was left behind, and what kept the offsets from being published.
         """
         if not isinstance(self.staged, Mapping):
             raise AirflowFailException("nothing was staged.")

@@ -71,7 +71,8 @@ class CancelRefreshOperator(_Control):
     The refresh stops within one chunk and leaves main unchanged; with `publish: progressive`, parts that are committed
     already stay in main. After its last commit, a refresh runs to its end.
 
-    table : name of a registered table
+    Args:
+        table: Name of a registered table.
     """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
@@ -86,7 +87,8 @@ class CancelRefreshOperator(_Control):
 class PauseTableOperator(_Control):
     """Pause a table: no new refresh of it begins. A running refresh continues.
 
-    table : name of a registered table
+    Args:
+        table: Name of a registered table.
     """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
@@ -101,7 +103,8 @@ class PauseTableOperator(_Control):
 class ResumeTableOperator(_Control):
     """Resume a paused table: refreshes of it can begin again.
 
-    table : name of a registered table
+    Args:
+        table: Name of a registered table.
     """
 
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
@@ -116,9 +119,10 @@ class ResumeTableOperator(_Control):
 class RollbackOperator(MvOperator):
     """Bring a table back to what it was, and pause it: `ResumeTableOperator` lets the next refresh compare everything.
 
-    table : name of a registered table
-    to    : a version of main, a refresh's id, or a time; see `amv rollback`
-    note  : why, for the history
+    Args:
+        table: Name of a registered table.
+        to: A version of main, a refresh's id, or a time; see `amv rollback`.
+        note: Why, for the history.
 
     A retry continues the rollback, or finds that nothing is left to do.
     """
@@ -135,7 +139,10 @@ class RollbackOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Roll the table back; return which refresh did it, and main's version.
 
-        raises : DefinitionError, VersionGoneError, and every error of a refresh
+        Raises:
+            DefinitionError
+            VersionGoneError
+            Every error of a refresh.
         """
         if not str(self.note).strip():
             raise DefinitionError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
@@ -147,7 +154,9 @@ class RollbackOperator(MvOperator):
 class RecoverTablesOperator(MvOperator):
     """Recover all tables: end every refresh whose owner died, and remove the files that ended refreshes left.
 
-    abandon : name of a table whose unfinished refresh is abandoned instead of resumed; no other table is recovered then
+    Args:
+        abandon: Name of a table whose unfinished refresh is abandoned instead of resumed; no other table is
+            recovered then.
 
     The next refresh of a table recovers it too, so a periodic run of this operator is useful for tables that are
     refreshed rarely.
@@ -162,7 +171,8 @@ class RecoverTablesOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Recover all tables, or abandon one refresh.
 
-        raises : EngineError, when a refresh could not be ended now
+        Raises:
+            EngineError: When a refresh could not be ended now.
         """
         who = self.caller(context)
         if self.abandon:

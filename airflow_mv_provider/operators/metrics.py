@@ -61,7 +61,8 @@ def count_ended(report: RefreshReport) -> None:
 def lags_s(report: RefreshReport) -> dict[str, float]:
     """Return how old a table is at the end of a refresh, in seconds, from each time from which its age may count.
 
-    returns : nothing if that is unknown: it was no good refresh of everything, or its rows are not of the source
+    Returns:
+        Nothing if that is unknown: it was no good refresh of everything, or its rows are not of the source.
     """
     is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO) and report.is_whole and report.is_of_source
     if not is_good or report.finished_at is None or report.started_at is None:

@@ -47,19 +47,21 @@ _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 class FirstTask(MvOperator):
     """Base of the operators that begin a refresh.
 
-    table           : name of a registered table, or a definition, which is registered each time the task runs
-    definition_file : YAML file with the definition, relative to the DAG's file; `table` selects one of several tables
-    read_only       : compute and report the differences, write nothing to main
-    overrides       : names of guards to set aside
-    force           : compare even if the source reports no change
-    partitions      : refresh only these: each a value, or the list of all partition columns' values
-    partition_from, partition_until : refresh only this half-open range of the first partition column
-    interval        : duration of one value of the first partition column: refresh only the partitions of the run's own
-                      interval, which scheduled runs and backfills have (see `core.scope.interval`). A run without one
-                      refreshes everything that is new
-    interval_format : `strftime` format of that column's values; default ISO dates
-    stale_only      : leave out partitions that partial refreshes have already brought to the source's present state
-    strategy        : how main is brought up to date; default as in the definition
+    Args:
+        table: Name of a registered table, or a definition, which is registered each time the task runs.
+        definition_file: YAML file with the definition, relative to the DAG's file; `table` selects one of several
+            tables.
+        read_only: Compute and report the differences, write nothing to main.
+        overrides: Names of guards to set aside.
+        force: Compare even if the source reports no change.
+        partitions: Refresh only these: each a value, or the list of all partition columns' values.
+        partition_from, partition_until: Refresh only this half-open range of the first partition column.
+        interval: Duration of one value of the first partition column: refresh only the partitions of the run's own
+            interval, which scheduled runs and backfills have (see `core.scope.interval`). A run without one
+            refreshes everything that is new.
+        interval_format: `strftime` format of that column's values; default ISO dates.
+        stale_only: Leave out partitions that partial refreshes have already brought to the source's present state.
+        strategy: How main is brought up to date; default as in the definition.
 
     The run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`,
     `stale`, `strategy` and `hold` are added to these arguments. A run cannot change partitions or a range given as
@@ -106,8 +108,11 @@ class FirstTask(MvOperator):
     def begin(self, apply: Callable[[RefreshableTable], object], context: Context) -> tuple[str, Request]:
         """Register the definition if this task has one; return the table's name and the request.
 
-        apply  : registers a definition
-        raises : DefinitionError, and the errors of `apply`
+        Args:
+            apply: Registers a definition.
+
+        Raises:
+            DefinitionError, and the errors of `apply`.
         """
         request = self._request(context)
         definition = self.definition or self._from_file()
@@ -216,8 +221,9 @@ class RefreshTableOperator(FirstTask):
 class PhaseTask(MvOperator):
     """Base of the operators that continue a refresh that another task of the same run has begun.
 
-    refresh_id : `BeginRefreshOperator(...).output`
-    table      : name of the table that the task publishes; makes the table's asset an outlet while the DAG is parsed
+    Args:
+        refresh_id: `BeginRefreshOperator(...).output`.
+        table: Name of the table that the task publishes; makes the table's asset an outlet while the DAG is parsed.
     """
 
     template_fields: Sequence[str] = ("refresh_id",)
@@ -234,7 +240,9 @@ class PhaseTask(MvOperator):
 
         An earlier try, or the task before it, may have begun another one in its place.
 
-        raises : AirflowSkipException, if there is nothing to publish; RefreshFinishedError, if no refresh was begun
+        Raises:
+            AirflowSkipException: If there is nothing to publish.
+            RefreshFinishedError: If no refresh was begun.
         """
         who = self.caller(context)
         refresh_id = refresher.store.newest_of(who.key, self.refresh_id)
@@ -265,7 +273,8 @@ class PhaseTask(MvOperator):
 class StageRefreshOperator(PhaseTask):
     """Stage a refresh: read the source once into staging, beside main, and seal the staged rows.
 
-    refresh_id : `BeginRefreshOperator(...).output`
+    Args:
+        refresh_id: `BeginRefreshOperator(...).output`.
     """
 
     until = Phase.MERGING
@@ -276,8 +285,9 @@ class MergeRefreshOperator(PhaseTask):
 
     The publish is one commit, or several with `publish: progressive`.
 
-    refresh_id : `BeginRefreshOperator(...).output`
-    table      : name of the table that the task publishes
+    Args:
+        refresh_id: `BeginRefreshOperator(...).output`.
+        table: Name of the table that the task publishes.
     """
 
     reports_lineage = True
@@ -287,7 +297,8 @@ class MergeRefreshOperator(PhaseTask):
 class CleanupRefreshOperator(PhaseTask):
     """Clean up after a refresh: remove its staging, corrections and progress, and release the table.
 
-    refresh_id : `BeginRefreshOperator(...).output`
+    Args:
+        refresh_id: `BeginRefreshOperator(...).output`.
     """
 
     until = Phase.NORMAL

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 class WhyRowOperator(MvOperator):
     """Report what each commit of main did to one row, and which refresh, or who else, made it; as `amv why` does.
 
-    table  : name of a registered table; by default the run's param `table`
-    key    : value of each key column; by default the run's param `key`
-    column : only what has changed this column; by default the run's param `column`, if there is one
-    last   : how many of main's newest commits that may have changed rows are looked at
-    since  : only commits from this time on, ISO 8601
+    Args:
+        table: Name of a registered table; by default the run's param `table`.
+        key: Value of each key column; by default the run's param `key`.
+        column: Only what has changed this column; by default the run's param `column`, if there is one.
+        last: How many of main's newest commits that may have changed rows are looked at.
+        since: Only commits from this time on, ISO 8601.
 
     The answer is in the task's log and pushed as a JSON object. The table's page shows it to users who may act on the
     table; its form starts a run of a DAG with this task, which it finds by the asset `mv://rows/answers` among the
@@ -52,7 +53,10 @@ class WhyRowOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Follow the row, and keep the answer for the page.
 
-        raises : DefinitionError, TableNotFoundError, VersionGoneError
+        Raises:
+            DefinitionError
+            TableNotFoundError
+            VersionGoneError
         """
         self.outlets = [each for each in self.outlets or [] if each != Asset(ROW_ANSWERS_URI)]  # an answer is no event
         params = context["params"]

@@ -87,11 +87,12 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
     Accepts the arguments of `RefreshTableOperator` and of `SparkSubmitOperator`: conn_id, conf, deploy_mode, ...
 
-    application       : program to submit; default this package's own
-    conf              : Spark confs; unless it has them, those by which driver and executors are in UTC are added
-    packages          : Maven coordinates of Delta's jars; "" if the cluster has them
-    database_url_file : file on the driver's machine with the database's address, for cluster mode
-    poll_interval     : seconds between two checks of a driver that an earlier try has submitted
+    Args:
+        application: Program to submit; default this package's own.
+        conf: Spark confs; unless it has them, those by which driver and executors are in UTC are added.
+        packages: Maven coordinates of Delta's jars; "" if the cluster has them.
+        database_url_file: File on the driver's machine with the database's address, for cluster mode.
+        poll_interval: Seconds between two checks of a driver that an earlier try has submitted.
     """
 
     reports_lineage = True
@@ -120,7 +121,11 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
         """Submit a driver, or watch the one that works already; then report how the refresh has ended.
 
-        raises : RefreshInProgressError, RefreshPausedError; the driver's own error, with its class; EngineError
+        Raises:
+            RefreshInProgressError
+            RefreshPausedError
+            The driver's own error, with its class.
+            EngineError
         """
         from airflow_mv_provider.runner.registration import register
 

@@ -47,14 +47,15 @@ _KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 class MvOperator(BaseOperator):
     """Base class of this provider's operators.
 
-    mv_conn_id, database_url, warehouse : see `hooks.mv` for their defaults
-    queue_timeout  : seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour; no
-                     limit in a backfill run, which waits for the backfill's other runs
-    queue_interval : seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`
-    decision_interval : seconds after which a task that waits for a decision sees whether it was made elsewhere
-    notifiers      : called when a refresh of this task is held, as `on_failure_callback` is when it fails
-    approvers      : who may decide about a refresh that is held, as {"id": ..., "name": ...}; None for everybody who
-                     may answer the DAG's required actions
+    Args:
+        mv_conn_id, database_url, warehouse: See `hooks.mv` for their defaults.
+        queue_timeout: Seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour;
+            no limit in a backfill run, which waits for the backfill's other runs.
+        queue_interval: Seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`.
+        decision_interval: Seconds after which a task that waits for a decision sees whether it was made elsewhere.
+        notifiers: Called when a refresh of this task is held, as `on_failure_callback` is when it fails.
+        approvers: Who may decide about a refresh that is held, as {"id": ..., "name": ...}; None for everybody who
+            may answer the DAG's required actions.
 
     The table's asset (see `asset`) is added to the outlets of tasks that publish, so that Airflow knows these DAGs.
     """
@@ -240,7 +241,9 @@ class MvOperator(BaseOperator):
     def wait(self, error: RefreshInProgressError, context: Context) -> NoReturn:
         """Reschedule the task, or fail it if this try has waited for `queue_timeout`.
 
-        raises : AirflowRescheduleException; AirflowFailException
+        Raises:
+            AirflowRescheduleException.
+            AirflowFailException.
         """
         now = datetime.now(UTC)
         since = context["ti"].get_first_reschedule_date(context) or now

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 class LoadTableOperator(MvOperator):
     """Load a table once from another source, and push the refresh id.
 
-    table       : name of a registered table
-    source      : a source, as an object or as the mapping of a definition
-    source_file : instead of it, a YAML file with one key, `source`, relative to the DAG's file
-    overrides   : names of guards to set aside, for which `note` has to give the reason
-    hold        : wait for a person's decision before main is changed
-    note        : why, for the history
+    Args:
+        table: Name of a registered table.
+        source: A source, as an object or as the mapping of a definition.
+        source_file: Instead of it, a YAML file with one key, `source`, relative to the DAG's file.
+        overrides: Names of guards to set aside, for which `note` has to give the reason.
+        hold: Wait for a person's decision before main is changed.
+        note: Why, for the history.
 
     A retry continues the load. If it is held, the task waits for the decision, as a refresh does.
     """
@@ -61,7 +62,8 @@ class LoadTableOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Load the table.
 
-        raises : DefinitionError, and every error of a refresh
+        Raises:
+            DefinitionError, and every error of a refresh.
         """
         request = Request(overrides=tuple(self.overrides), hold=self.hold, note=self.note or None)
         check_note(request)
@@ -88,9 +90,10 @@ class LoadTableOperator(MvOperator):
 class ExportTableOperator(MvOperator):
     """Export the rows of a table as Parquet files, and push where they are.
 
-    table : name of a registered table
-    to    : an absolute path, for this table alone; see `amv export`
-    at    : a version of main, a refresh's id, or a time; by default what was published last
+    Args:
+        table: Name of a registered table.
+        to: An absolute path, for this table alone; see `amv export`.
+        at: A version of main, a refresh's id, or a time; by default what was published last.
 
     A retry finds what is there and writes it once.
     """
@@ -106,7 +109,10 @@ class ExportTableOperator(MvOperator):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Export the table; return the version, the manifest's directory and the number of rows.
 
-        raises : DefinitionError, VersionGoneError, EngineError
+        Raises:
+            DefinitionError
+            VersionGoneError
+            EngineError
         """
         self.linked_table = str(self.table)
         at = None if self.at in (None, "", "None") else str(self.at)

@@ -116,10 +116,11 @@ log = logging.getLogger(__name__)
 class Refresher:
     """The operations on tables that one process can call. The modules that it calls implement them.
 
-    session : returns the Spark session; called at most once, at the first use. By default opened from `settings`
-    watch   : called before every step
-    is_gone : returns whether no process of the caller with this key will come any more; what is kept for it is then
-              taken over at once
+    Attributes:
+        session: Returns the Spark session; called at most once, at the first use. By default opened from `settings`.
+        watch: Called before every step.
+        is_gone: Returns whether no process of the caller with this key will come any more; what is kept for it is
+            then taken over at once.
     """
 
     def __init__(
@@ -144,14 +145,19 @@ class Refresher:
     def apply(self, definition: RefreshableTable) -> TableRecord:
         """Register a definition; needs no Spark.
 
-        raises : UnsafeLocationError, TableConflictError, DefinitionError
+        Raises:
+            UnsafeLocationError
+            TableConflictError
+            DefinitionError
         """
         return register(self.store, self.settings, definition)
 
     def refresh(self, name: str, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Bring a table up to date, all phases in this process.
 
-        raises : RefreshInProgressError and every other MvError; the durable state is valid after each of them
+        Raises:
+            RefreshInProgressError and every other MvError.
+            The durable state is valid after each of them.
         """
         if request.read_only:
             return preview(self._context, self.store.table(name), caller, request)
@@ -164,7 +170,11 @@ class Refresher:
     def plan(self, name: str, request: Request = AS_USUAL) -> RefreshPlan:
         """Return what a refresh would do now and the strategies that it could use; write nothing, read no row.
 
-        raises : SourceNotFoundError, MainUnsupportedError, StrategyError, DefinitionError
+        Raises:
+            SourceNotFoundError
+            MainUnsupportedError
+            StrategyError
+            DefinitionError
         """
         table = self.store.table(name)
 
@@ -184,11 +194,16 @@ class Refresher:
     def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> AcquiredRefresh | RefreshReport:
         """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.
 
-        returns : a report of NOTHING_TO_DO has its own history row, even if dead owners' refreshes were ended first; a
-                  report of a joined refresh is that refresh's
-        raises  : RefreshInProgressError, if a live owner is at work or other tickets are first (if the table's policy
-                  is to queue, the caller then has a ticket and is expected to call again); RefreshPausedError;
-                  DefinitionError, FrozenPartitionError
+        Returns:
+            A report of NOTHING_TO_DO has its own history row, even if dead owners' refreshes were ended first; a
+            report of a joined refresh is that refresh's.
+
+        Raises:
+            RefreshInProgressError: If a live owner is at work or other tickets are first (if the table's policy is
+                to queue, the caller then has a ticket and is expected to call again).
+            RefreshPausedError
+            DefinitionError
+            FrozenPartitionError
         """
         return admission.begin(self._context, name, caller, request)
 
@@ -198,10 +213,17 @@ class Refresher:
         A refresh that has already reached `until` is left unchanged: a cleared task has nothing to repeat. One that
         has ended without publishing is repeated, as is one whose source has changed since an earlier process pinned it.
 
-        is_repeatable : False if only this refresh is wanted, which is of one state of several sources
-        returns : the report of the refresh or of the one in its place, which may have nothing to do
-        raises  : RefreshFinishedError, if it has published or was cancelled; RefreshInProgressError, if another caller
-                  took it over; LeaseLostError, if another process took it over at the same time; as `begin`
+        Args:
+            is_repeatable: False if only this refresh is wanted, which is of one state of several sources.
+
+        Returns:
+            The report of the refresh or of the one in its place, which may have nothing to do.
+
+        Raises:
+            RefreshFinishedError: If it has published or was cancelled.
+            RefreshInProgressError: If another caller took it over.
+            LeaseLostError: If another process took it over at the same time.
+            As `begin`.
         """
         refresh = self.store.refresh(refresh_id)
         if is_repeatable and refresh is not None and self._has_failed(refresh):
@@ -234,9 +256,13 @@ class Refresher:
 
         If this process dies after the decision, the next refresh or `recover` does the rest.
 
-        hold_id : the hold that was shown; None for whichever is there
-        raises  : NotHeldError; RefreshHeldError, if main has changed and other corrections need a decision; every
-                  other error of its remaining steps
+        Args:
+            hold_id: The hold that was shown; None for whichever is there.
+
+        Raises:
+            NotHeldError
+            RefreshHeldError: If main has changed and other corrections need a decision.
+            Every other error of its remaining steps.
         """
         table = self.store.table(name)
         if decision is Decision.WITHOUT_DELETES:
@@ -257,8 +283,12 @@ class Refresher:
     def audit(self, name: str, caller: Caller, request: Request = AS_USUAL, *, is_repair: bool = False) -> Audit:
         """Compare main with what was published and with the source as it was then. See `audit.audit`.
 
-        is_repair : refuse at once what `repair` would refuse
-        raises    : also RefreshPausedError, DefinitionError then
+        Args:
+            is_repair: Refuse at once what `repair` would refuse.
+
+        Raises:
+            RefreshPausedError
+            DefinitionError
         """
         if is_repair:
             table = self.store.table(name)
@@ -268,8 +298,13 @@ class Refresher:
     def repair(self, found: Audit, caller: Caller, request: Request = AS_USUAL) -> RefreshReport:
         """Refresh the table that an audit is about, comparing everything, and record it with the audit if it published.
 
-        request : the audit's
-        raises  : as `refresh` does; GuardRefusedError, RefreshHeldError among them
+        Args:
+            request: The audit's.
+
+        Raises:
+            As `refresh` does.
+            GuardRefusedError
+            RefreshHeldError
         """
         report = self.refresh(found.table, caller, repair_request(found, request))
         if report.outcome is Outcome.PUBLISHED and report.refresh_id is not None:
@@ -328,7 +363,8 @@ class Refresher:
     def declare_dead(self, name: str, caller: Caller, note: str) -> None:
         """Record a person's statement that a table's owner is dead; `caller` may then end its refresh at once.
 
-        raises : RefreshInProgressError, if another process has just taken the refresh over
+        Raises:
+            RefreshInProgressError: If another process has just taken the refresh over.
         """
         table = self.store.table(name)
         state = self.store.state(table.id)

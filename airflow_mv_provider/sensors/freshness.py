@@ -21,14 +21,15 @@ class TableFreshnessSensor(BaseSensorOperator):
     Refreshes of some partitions do not count. The sensor reads the metadata database only, never Spark. Of `max_age`
     and `since` at most one may be given; without both it waits for the table's own freshness target.
 
-    table   : name of a registered table
-    max_age : longest age, by the database's clock
-    since   : earliest time from which the age may count, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has no
-              zone
-    measured_from : "check", the time at which a refresh last looked at the source, even if it found nothing new; or
-              "source", the time of the source's state that the table has. By default as for the table's own target,
-              and "check" with `max_age` or `since`
-    mv_conn_id, database_url : see `hooks.mv` for their defaults
+    Args:
+        table: Name of a registered table.
+        max_age: Longest age, by the database's clock.
+        since: Earliest time from which the age may count, such as "{{ data_interval_end }}"; ISO 8601, UTC if it has
+            no zone.
+        measured_from: "check", the time at which a refresh last looked at the source, even if it found nothing new;
+            or "source", the time of the source's state that the table has. By default as for the table's own target,
+            and "check" with `max_age` or `since`.
+        mv_conn_id, database_url: See `hooks.mv` for their defaults.
     """
 
     template_fields: Sequence[str] = ("table", "since")

@@ -19,11 +19,12 @@ from airflow_mv_provider.report_text.health_text import problem_text
 class HealthSensor(BaseSensorOperator):
     """Wait until tables have one of some statuses; reads the metadata database only, never Spark.
 
-    table     : name of a registered table
-    ingestion : instead of it, the name of an ingestion, for all of its tables and the release of its offsets
-    statuses  : created, starting, running, paused, stalled, dropped; default running
-    fails     : fail at once if a table is stalled and a person must act, instead of waiting
-    mv_conn_id, database_url : see `hooks.mv` for their defaults
+    Args:
+        table: Name of a registered table.
+        ingestion: Instead of it, the name of an ingestion, for all of its tables and the release of its offsets.
+        statuses: Created, starting, running, paused, stalled, dropped; default running.
+        fails: Fail at once if a table is stalled and a person must act, instead of waiting.
+        mv_conn_id, database_url: See `hooks.mv` for their defaults.
     """
 
     template_fields: Sequence[str] = ("table", "ingestion")
@@ -52,7 +53,8 @@ class HealthSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         """Return True if all tables have one of the statuses now.
 
-        raises : AirflowFailException, if there is no such table, or as `fails` says
+        Raises:
+            AirflowFailException: If there is no such table, or as `fails` says.
         """
         try:
             healths = self._healths()

@@ -19,9 +19,10 @@ class TablePhaseSensor(BaseSensorOperator):
     NORMAL means that no refresh is running, not that a refresh has succeeded: a table that was never refreshed is in
     NORMAL too.
 
-    table      : name of a registered table
-    phases     : NORMAL, REFRESHING, MERGING or CLEANUP; default NORMAL
-    mv_conn_id, database_url : see `hooks.mv` for their defaults
+    Args:
+        table: Name of a registered table.
+        phases: NORMAL, REFRESHING, MERGING or CLEANUP; default NORMAL.
+        mv_conn_id, database_url: See `hooks.mv` for their defaults.
     """
 
     template_fields: Sequence[str] = ("table",)

@@ -38,7 +38,8 @@ Copied = Callable[[DataFrame], DataFrame]
 class FoundLines:
     """Lines of a file, each with its row as of JSON.
 
-    obstacle : why they cannot be known for certain; then there are none
+    Attributes:
+        obstacle: Why they cannot be known for certain; then there are none.
     """
 
     lines: tuple[tuple[int, dict[str, Any]], ...] = ()
@@ -48,8 +49,11 @@ class FoundLines:
 class SourceReader(ABC, Generic[SourceT, FrontierT]):
     """One source of one table. It lives as long as one refresh.
 
-    warehouse, roots : the directories that a source's paths may lie under
-    raises           : UnsafeLocationError
+    Attributes:
+        warehouse, roots: The directories that a source's paths may lie under.
+
+    Raises:
+        UnsafeLocationError
     """
 
     probe_note = ""
@@ -68,30 +72,39 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def probe(self) -> FrontierT:
         """Return the source's present frontier.
 
-        raises : SourceNotFoundError, UnsafeLocationError
+        Raises:
+            SourceNotFoundError
+            UnsafeLocationError
         """
 
     @abstractmethod
     def read(self, frontier: FrontierT, beside: Sequence[str] = ()) -> DataFrame:
         """Return the rows at `frontier`, projected; lazy.
 
-        beside : columns that rows are ordered by, which need not be in the projection; see `projection.projected`
-        raises : KeyColumnError, if one of these does not exist; DefinitionError, if Spark cannot analyse the
-                 projection or query; SourceFunctionError
+        Args:
+            beside: Columns that rows are ordered by, which need not be in the projection; see
+                `projection.projected`.
+
+        Raises:
+            KeyColumnError: If one of these does not exist.
+            DefinitionError: If Spark cannot analyse the projection or query.
+            SourceFunctionError
         """
 
     @abstractmethod
     def determinism(self, frontier: FrontierT) -> Determinism:
         """Return whether reading it again at `frontier` gives the same rows; reads none.
 
-        raises : DefinitionError, if Spark cannot analyse the projection or query
+        Raises:
+            DefinitionError: If Spark cannot analyse the projection or query.
         """
 
     @abstractmethod
     def verify(self, frontier: FrontierT) -> None:
         """Check that the rows that were read are those at `frontier`.
 
-        raises : SourceChangedError, if they may not be
+        Raises:
+            SourceChangedError: If they may not be.
         """
 
     def close(self) -> None:
@@ -105,14 +118,17 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def time_ms(self, frontier: FrontierT) -> int | None:
         """Return when the source came to `frontier`, in milliseconds since 1970; called right after `probe`.
 
-        returns : None if its states have no time of their own: it is as it is whenever it is looked at
+        Returns:
+            None if its states have no time of their own: it is as it is whenever it is looked at.
         """
         return None
 
     def check_not_empty(self, frontier: FrontierT) -> None:
         """Refuse a source that is empty at `frontier`, if an incomplete one would look like that.
 
-        raises : SourceNotFoundError, SourceFileError
+        Raises:
+            SourceNotFoundError
+            SourceFileError
         """
         return
 
@@ -123,17 +139,24 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
     def changes(self, since: Frontier, until: FrontierT) -> Changeset:
         """Return what its log or listing shows of the changes between two frontiers, without reading a row.
 
-        since : perhaps another kind's frontier: the definition may have changed
+        Args:
+            since: Perhaps another kind's frontier: the definition may have changed.
         """
         return Whole()
 
     def changed(self, since: FrontierT, until: FrontierT, main: DataFrame) -> DataFrame:
         """Return the rows of the changeset between two frontiers, in any order; lazy.
 
-        main    : main's rows as of `since`
-        returns : (columns after the projection), and `_mv_sign int` if they are signed
-        raises  : SchemaMismatchError; SourceChangedError, if the changes cannot be listed after all; EngineError, also
-                  while the rows are read, because a feed can be vacuumed away
+        Args:
+            main: Main's rows as of `since`.
+
+        Returns:
+            (columns after the projection), and `_mv_sign int` if they are signed.
+
+        Raises:
+            SchemaMismatchError
+            SourceChangedError: If the changes cannot be listed after all.
+            EngineError: Also while the rows are read, because a feed can be vacuumed away.
         """
         return self.read(until)
 
@@ -150,14 +173,16 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
 
         By default they are projected already, so that an error of the projection is an error of the refresh.
 
-        is_numbered : add each record's position in its file
+        Args:
+            is_numbered: Add each record's position in its file.
         """
         return self.read(frontier, beside).select("*", marking.origin())
 
     def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
         """Return rows of `marked` after the definition's projection.
 
-        more : additional columns that are kept unchanged
+        Args:
+            more: Additional columns that are kept unchanged.
         """
         return rows
 
@@ -187,9 +212,15 @@ class FileReader(SourceReader[SourceT, FrontierT]):
     def of_files(self, frontier: FrontierT, paths: Sequence[str] | None = None) -> DataFrame:
         """Return the rows of some of the files at `frontier`, or of all, with the file of each; lazy.
 
-        paths   : as in `file_ids`, at least one
-        returns : (columns after the projection, _mv_file string)
-        raises  : as `read`; SchemaMismatchError, if these files have other columns than all files together
+        Args:
+            paths: As in `file_ids`, at least one.
+
+        Returns:
+            (columns after the projection, _mv_file string).
+
+        Raises:
+            As `read`.
+            SchemaMismatchError: If these files have other columns than all files together.
         """
 
     @abstractmethod
@@ -198,8 +229,9 @@ class FileReader(SourceReader[SourceT, FrontierT]):
     ) -> FoundLines:
         """Return the lines of one of the files at `frontier` whose row fulfils a condition, the first ones.
 
-        condition : over the columns after the projection
-        names     : the columns that are returned of each row
+        Args:
+            condition: Over the columns after the projection.
+            names: The columns that are returned of each row.
         """
 
 
@@ -220,50 +252,74 @@ class LogReader(SourceReader[SourceT, FrontierT]):
     def bounded(self, since: Frontier | None, until: FrontierT) -> FrontierT:
         """Return the frontier up to which one refresh reads, if the definition bounds that; later ones take the rest.
 
-        since : None if `until` is read from the log's start
+        Args:
+            since: None if `until` is read from the log's start.
         """
 
     @abstractmethod
     def check_continues(self, since: Frontier, until: FrontierT) -> None:
         """Check that everything between two frontiers can be read, before anything is.
 
-        raises : SourceReplacedError, SourceRegressedError, StreamGoneError
+        Raises:
+            SourceReplacedError
+            SourceRegressedError
+            StreamGoneError
         """
 
     @abstractmethod
     def events(self, since: Frontier | None, until: FrontierT, copied: Copied | None = None) -> DataFrame:
         """Return the last event of each key between two frontiers, each a row with marks, as the next methods take it.
 
-        since   : None for all events since `until` begins
-        copied  : copies what is read, which may be twice; without it the events are returned lazily, for their columns
-        raises  : as `check_continues`; EventError and what it stands for, also while the events are read;
-                  StreamRestartedError
+        Args:
+            since: None for all events since `until` begins.
+            copied: Copies what is read, which may be twice; without it the events are returned lazily, for their
+                columns.
+
+        Raises:
+            As `check_continues`.
+            EventError and what it stands for, also while the events are read.
+            StreamRestartedError
         """
 
     @abstractmethod
     def all_rows(self, events: DataFrame, main: DataFrame | None, key: Sequence[str]) -> DataFrame:
         """Return all rows that there are after the events; lazy.
 
-        main    : the rows before them; None if the events are all there is
-        returns : (columns after the projection)
-        raises  : while it runs: EventError, EventIncompleteError
+        Args:
+            main: The rows before them; None if the events are all there is.
+
+        Returns:
+            (columns after the projection).
+
+        Raises:
+            While it runs: EventError, EventIncompleteError.
         """
 
     @abstractmethod
     def signed(self, events: DataFrame, main: DataFrame, key: Sequence[str]) -> DataFrame:
         """Return the rows that the events take away (-1) and bring (+1); lazy.
 
-        events  : as copied: they are read several times
-        main    : main's rows before them, with its columns
-        returns : (columns of main, _mv_sign int)
-        raises  : as `all_rows`
-        cost    : two scans of main: of its keys, and of the rows that are taken away
+        Args:
+            events: As copied: they are read several times.
+            main: Main's rows before them, with its columns.
+
+        Returns:
+            (columns of main, _mv_sign int).
+
+        Raises:
+            As `all_rows`.
+
+        Cost:
+            Two scans of main: of its keys, and of the rows that are taken away.
         """
 
     @abstractmethod
     def rejected(self, events: DataFrame, key: Sequence[str], former: DataFrame | None) -> DataFrame:
         """Return the records that cannot be rows, and those rejected before whose keys have no later event; lazy.
 
-        former  : those rejected before; None if there are none
-        returns : (source_file, source_position, record, rule, reason, key), key as JSON or NULL
+        Args:
+            former: Those rejected before; None if there are none.
+
+        Returns:
+            (source_file, source_position, record, rule, reason, key), key as JSON or NULL.
         """

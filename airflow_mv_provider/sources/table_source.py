@@ -28,7 +28,8 @@ from airflow_mv_provider.spark.quality import evaluation, failing
 class TableSource:
     """One table's source: its reader, and the definition that selects the table's rows.
 
-    main : the location that it must not lie in or around; None for a rollback, whose source is main itself
+    Attributes:
+        main: The location that it must not lie in or around; None for a rollback, whose source is main itself.
     """
 
     reader: SourceReader[Any, Any]
@@ -43,9 +44,13 @@ class TableSource:
     def probe(self, overrides: Collection[str] = ()) -> Frontier:
         """Return the reader's frontier; see `SourceReader`.
 
-        overrides : names of the guards that a person has overridden
-        raises    : also SourceNotFoundError if there is no file and SourceFileError if a file is empty, unless
-                    `allow_empty` is set; UnsafeLocationError, if a name of the catalog leads to main
+        Args:
+            overrides: Names of the guards that a person has overridden.
+
+        Raises:
+            Also SourceNotFoundError if there is no file and SourceFileError if a file is empty, unless `allow_empty`
+                is set.
+            UnsafeLocationError: If a name of the catalog leads to main.
         """
         frontier: Frontier = self.reader.probe()
         if self.table.source.names:
@@ -57,7 +62,8 @@ class TableSource:
     def check_apart(self) -> None:
         """Check that main and what is known of the source's locations do not overlap.
 
-        raises : UnsafeLocationError
+        Raises:
+            UnsafeLocationError
         """
         for location in self.reader.locations:
             if self.main is not None:
@@ -101,7 +107,8 @@ class TableSource:
     def changed(self, since: Frontier, until: Frontier, main: DataFrame, layout: Layout) -> DataFrame:
         """Return the rows of the changeset between two frontiers; see `SourceReader`.
 
-        main : main's rows as of `since`
+        Args:
+            main: Main's rows as of `since`.
         """
         if self.watermark is not None:
             return feed.late(self.read(until), main, layout, self.watermark)
@@ -115,7 +122,8 @@ class TableSource:
     def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
         """Return the records that cannot be rows of main, as `rejected.bad` does.
 
-        returns : None if the table has no error table, the source's columns are unknown, or it is a log
+        Returns:
+            None if the table has no error table, the source's columns are unknown, or it is a log.
         """
         if self.table.errors is None or self.table.source_kind.is_log or not self.reader.knows_columns(frontier):
             return None
@@ -138,10 +146,14 @@ def open_source(
 ) -> TableSource:
     """Return a table's source.
 
-    roots       : directories outside the warehouse that a source may lie under
-    connections : finds the credentials of a source that is reached through a connection
-    main        : see `TableSource`
-    raises      : UnsafeLocationError, ConnectionUnknownError
+    Args:
+        roots: Directories outside the warehouse that a source may lie under.
+        connections: Finds the credentials of a source that is reached through a connection.
+        main: See `TableSource`.
+
+    Raises:
+        UnsafeLocationError
+        ConnectionUnknownError
     """
     kind, conn_id = table.source_kind, table.source.connection_id
     credentials = (connections(conn_id),) if kind.needs_credentials and conn_id is not None else ()

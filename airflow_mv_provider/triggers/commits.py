@@ -33,10 +33,11 @@ _NO_TABLE = -1
 class DeltaCommitTrigger(BaseEventTrigger):
     """Fire once when a Delta table has new commits that changed its data; Airflow then starts the trigger again.
 
-    path          : as in a definition: relative to the warehouse, or absolute under it or another allowed root
-    poke_interval : seconds between two checks, at least ten
-    conn_id       : Airflow connection to the storage
-    mv_conn_id    : connection that supplies the warehouse; see `hooks.mv`
+    Args:
+        path: As in a definition: relative to the warehouse, or absolute under it or another allowed root.
+        poke_interval: Seconds between two checks, at least ten.
+        conn_id: Airflow connection to the storage.
+        mv_conn_id: Connection that supplies the warehouse; see `hooks.mv`.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class DeltaCommitTrigger(BaseEventTrigger):
 def new_commits_since(location: str, since: int | None, conn_id: str | None = None) -> NewCommits | None:
     """Return the new commits in the log of the table at `location`; None if there is no table. Blocks.
 
-    since : the newest commit at the last check
+    Args:
+        since: The newest commit at the last check.
     """
     log = ObjectStoragePath(f"{location.rstrip('/')}/{LOG}", conn_id=conn_id)
     if not log.exists():
@@ -121,9 +123,10 @@ def delta_asset(
 ) -> Asset:
     """Return an asset for a Delta table that other programs write: `DAG(schedule=delta_asset("raw/orders"))`.
 
-    path : as in the source of a definition
-    name : name of the asset; default `delta:<path>`
-    poke_interval, conn_id, mv_conn_id : see `DeltaCommitTrigger`
+    Args:
+        path: As in the source of a definition.
+        name: Name of the asset; default `delta:<path>`.
+        poke_interval, conn_id, mv_conn_id: See `DeltaCommitTrigger`.
     """
     trigger = DeltaCommitTrigger(path, poke_interval, conn_id, mv_conn_id)
     watcher = AssetWatcher(name="delta-commits", trigger=trigger)

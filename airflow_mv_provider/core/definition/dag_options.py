@@ -108,8 +108,11 @@ def options_of(
 
     A table of an ingestion is refreshed by the ingestion's DAG, and has its own only if `tables` names it.
 
-    document : the value of `dags`: `{"defaults": {...}, "tables": {...}, "ingestions": {...}}`
-    raises   : DefinitionError, also for a name that the file does not define, and for options that do not fit it
+    Args:
+        document: The value of `dags`: `{"defaults": {...}, "tables": {...}, "ingestions": {...}}`.
+
+    Raises:
+        DefinitionError: Also for a name that the file does not define, and for options that do not fit it.
     """
     if document is None:
         document = {}

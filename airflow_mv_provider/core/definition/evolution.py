@@ -37,8 +37,9 @@ _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)\Z")
 class Evolution:
     """How a source's columns are brought into main.
 
-    columns : those that are compared and written, as main will have them: in main's order, added ones last
-    notes   : the differences, in words for people
+    Attributes:
+        columns: Those that are compared and written, as main will have them: in main's order, added ones last.
+        notes: The differences, in words for people.
     """
 
     columns: tuple[Column, ...]
@@ -55,9 +56,12 @@ def evolved(
 ) -> Evolution:
     """Decide how each column is handled.
 
-    fixed   : columns of the key and of the partitions
-    on_lost : what the policies that add columns do with a column that the source no longer has
-    raises  : SchemaMismatchError, naming the first column that the policy refuses
+    Args:
+        fixed: Columns of the key and of the partitions.
+        on_lost: What the policies that add columns do with a column that the source no longer has.
+
+    Raises:
+        SchemaMismatchError: Naming the first column that the policy refuses.
     """
     try:
         return _decided(where, source, main, policy, fixed, on_lost)

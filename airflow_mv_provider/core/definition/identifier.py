@@ -19,7 +19,8 @@ ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's 
 def check_table_name(name: str) -> str:
     """Return `name` if it is one to three plain parts joined by dots.
 
-    raises : InvalidIdentifierError, showing at most 60 characters of it
+    Raises:
+        InvalidIdentifierError: Showing at most 60 characters of it.
     """
     parts = name.split(".")
     if len(parts) > 3 or not all(_PART.match(part) for part in parts):
@@ -34,7 +35,8 @@ def check_table_name(name: str) -> str:
 def check_catalog_name(name: str) -> str:
     """Return the name of a table of Spark's catalog as the catalog stores it, in lower case.
 
-    raises : InvalidIdentifierError, unless it is spark_catalog.<schema>.<table>
+    Raises:
+        InvalidIdentifierError: Unless it is spark_catalog.<schema>.<table>.
     """
     parts = name.split(".")
     hint = f"Write {SESSION_CATALOG}.<schema>.<table>, of letters, digits and underscores."
@@ -49,7 +51,8 @@ def check_catalog_name(name: str) -> str:
 def check_column_name(name: str) -> str:
     """Return `name` if Delta can store a column of this name and it has no reserved prefix.
 
-    raises : InvalidIdentifierError
+    Raises:
+        InvalidIdentifierError
     """
     if not name.strip() or len(name) > _MAX_COLUMN_CHARS or _BAD_IN_COLUMN.search(name):
         raise InvalidIdentifierError(
@@ -69,7 +72,9 @@ def check_column_name(name: str) -> str:
 def check_columns(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return `names` if all are names of columns and none is there twice.
 
-    raises : InvalidIdentifierError; ValueError
+    Raises:
+        InvalidIdentifierError
+        ValueError
     """
     for name in names:
         check_column_name(name)

@@ -67,8 +67,11 @@ class Ingestion(Part):
     def output(self, name: str, **more: Any) -> Any:
         """Return the source of a table that holds one output, as a document.
 
-        more   : what the table adds: columns, projection, ...
-        raises : DefinitionError
+        Args:
+            more: What the table adds: columns, projection, ...
+
+        Raises:
+            DefinitionError
         """
         if name not in self.outputs:
             known = nearest(name, self.outputs)
@@ -85,7 +88,9 @@ class Ingestion(Part):
 def parse_ingestion(document: object) -> Ingestion:
     """Return the ingestion in `document`, one mapping.
 
-    raises : DefinitionError, naming every wrong key; `problems` among its facts
+    Raises:
+        DefinitionError: Naming every wrong key.
+        `problems` among its facts.
     """
     name = document.get("name") if isinstance(document, dict) else None
     where = f"ingestion {name[:60]!r}" if isinstance(name, str) else "ingestion"
@@ -99,7 +104,8 @@ def parse_ingestion(document: object) -> Ingestion:
 def resolved(document: object, ingestions: Sequence[Ingestion]) -> object:
     """Return a table's document, in which a source of type `output` is replaced by what it stands for.
 
-    raises : DefinitionError
+    Raises:
+        DefinitionError
     """
     source = document.get("source") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(source, dict) or source.get("type") != OUTPUT:

@@ -29,20 +29,21 @@ _SOURCES = Path(__file__).parents[2] / "sources"
 class SourceKind:
     """One kind of source, and what it can do.
 
-    model             : what users write; its field `type` has the kind's name as default
-    frontier          : what identifies such a source's state; `NoFrontier` if nothing does
-    reader            : imports and returns the `SourceReader`, which needs PySpark
-    is_repeatable     : two reads at one frontier return the same rows, or `verify` fails
-    keeps_versions    : also after the source has changed, and as cheaply as from a copy; so nothing is copied
-    is_cheap_to_probe : few rows in main mean that the source's log or listing is short too
-    identifies_files  : the reader knows which file each row lies in, so that `amv why` can name it
-    has_triggers      : its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`)
-    lists_upserts     : the reader can return the rows that came or changed between two frontiers, and count all rows,
-                        but not list the deleted ones
-    is_log            : the reader returns the last events of keys between two frontiers; other rows are those of main
-    shared            : imports and returns the `SharedState` in which several sources of a connection are read; None if
-                        this kind cannot be an ingestion's
-    needs_credentials : the reader takes, as one more argument, the credentials of `Source.connection_id`
+    Attributes:
+        model: What users write; its field `type` has the kind's name as default.
+        frontier: What identifies such a source's state; `NoFrontier` if nothing does.
+        reader: Imports and returns the `SourceReader`, which needs PySpark.
+        is_repeatable: Two reads at one frontier return the same rows, or `verify` fails.
+        keeps_versions: Also after the source has changed, and as cheaply as from a copy; so nothing is copied.
+        is_cheap_to_probe: Few rows in main mean that the source's log or listing is short too.
+        identifies_files: The reader knows which file each row lies in, so that `amv why` can name it.
+        has_triggers: Its one path is a Delta table, whose commits Airflow can wait for (`schedule: source`).
+        lists_upserts: The reader can return the rows that came or changed between two frontiers, and count all rows,
+            but not list the deleted ones.
+        is_log: The reader returns the last events of keys between two frontiers; other rows are those of main.
+        shared: Imports and returns the `SharedState` in which several sources of a connection are read; None if this
+            kind cannot be an ingestion's.
+        needs_credentials: The reader takes, as one more argument, the credentials of `Source.connection_id`.
     """
 
     model: type[Source]
@@ -80,7 +81,8 @@ def kind_of_source(source: Source) -> SourceKind:
 def frontier_from_json(stored: Mapping[str, Any]) -> Frontier:
     """Return the frontier that `Frontier.to_json` stored.
 
-    raises : ValueError, if no kind has frontiers of this type
+    Raises:
+        ValueError: If no kind has frontiers of this type.
     """
     frontier = next((kind.frontier for kind in kinds() if kind.frontier.type == stored["type"]), None)
     if frontier is None:

@@ -48,7 +48,8 @@ _BOUNDS = {"greater_than": "more than", "greater_than_equal": "at least", "less_
 class Problem:
     """One problem.
 
-    place : names and indexes that lead to it from the definition's top; () is the whole definition
+    Attributes:
+        place: Names and indexes that lead to it from the definition's top; () is the whole definition.
     """
 
     place: tuple[int | str, ...]

@@ -61,8 +61,14 @@ def check_source(
 ) -> None:
     """Refuse columns that cannot be stored or compared, or cannot be the definition's key or partition columns.
 
-    sensitive : columns whose values are hidden; a name that is misspelt would hide nothing
-    raises : InvalidIdentifierError, SchemaMismatchError, NotComparableError, KeyColumnError
+    Args:
+        sensitive: Columns whose values are hidden; a name that is misspelt would hide nothing.
+
+    Raises:
+        InvalidIdentifierError
+        SchemaMismatchError
+        NotComparableError
+        KeyColumnError
     """
     seen: dict[str, str] = {}
     for column in columns:
@@ -113,8 +119,11 @@ def check_same(
 ) -> None:
     """Refuse a source whose columns are not main's; their order does not matter.
 
-    names  : the names of the two sides in the message
-    raises : SchemaMismatchError, naming the first column that differs
+    Args:
+        names: The names of the two sides in the message.
+
+    Raises:
+        SchemaMismatchError: Naming the first column that differs.
     """
     here, there = names
     have = {column.name: column for column in main}

@@ -24,7 +24,8 @@ def requires_type(schema: dict[str, Any]) -> None:
 class Ingested(Part):
     """The mark of a source that is an output of an ingestion; `core.definition.ingestion` sets it.
 
-    group : the consumer group to which is published how far all outputs of the ingestion are
+    Attributes:
+        group: The consumer group to which is published how far all outputs of the ingestion are.
     """
 
     name: str

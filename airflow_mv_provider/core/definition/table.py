@@ -318,7 +318,8 @@ def changed_fields(old: RefreshableTable, new: RefreshableTable) -> tuple[str, .
 def parse_table(document: object) -> RefreshableTable:
     """Return the definition in `document`, one mapping.
 
-    raises : DefinitionError, naming every wrong key in one message; `problems` among its facts
+    Raises:
+        DefinitionError: Naming every wrong key in one message; `problems` is among its facts.
     """
     if not isinstance(document, dict):
         raise DefinitionError("definition", f"expected a mapping, found {kind_of(document)}.")

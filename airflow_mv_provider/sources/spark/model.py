@@ -156,7 +156,8 @@ class SparkSource(Source):
 def option_obstacle(source: SparkSource, allowed: str) -> str | None:
     """Return why a source may not have its options; None if it may.
 
-    allowed : further options where the refresh runs: `format=option,option;format=option`
+    Args:
+        allowed: Further options where the refresh runs: `format=option,option;format=option`.
     """
     if source.is_python:
         return None
