@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 URL_PREFIX = "/mv"  # where `plugins.mv` mounts the page
 
 
+def page_root() -> str:
+    """Return the path of all pages; Airflow prepends the path it is served under to its own links only."""
+    return urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
+
+
 def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
     """Return the address of the list, of a table's page, or of a refresh's; without a host, like Airflow's links.
 
     table : registered name; None for the list of all tables
     """
-    # Airflow prepends the path it is served under to its own links only.
-    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
+    base = page_root()
     if not table:
         return f"{base}/"
     place = f"{base}/tables/{quote(table, safe='')}"

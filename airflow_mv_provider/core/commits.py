@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 LOG = "_delta_log"
+FEED_PROPERTY = "delta.enableChangeDataFeed"
 UNNAMED = "unknown"  # the operation of a commit that does not name it: a commit's info is optional in Delta's protocol
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 

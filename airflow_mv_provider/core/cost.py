@@ -16,15 +16,16 @@ Strategy = Literal["incremental", "corrections", "replace"]
 
 _FIXED = 1.0  # seconds: planning, reading logs, state writes
 _PUBLISH, _PUBLISH_FEW = 3.5, 1.5  # seconds: jobs of a comparison and a publish that take no longer for more rows
-_SUM_UP_LARGE = 0.35  # read a row, hash it, add it to one of few large buckets
+_TOTALS = 0.35  # read a row, hash it, add it to the totals
 _PARSE = 2.6  # parse a row of text
-_SUM_UP = 1.0  # read a row, hash it, add it to its bucket
-_FIND = 0.9  # read both sides again and choose the rows whose buckets differ
+_PROBE = 0.7  # the same, and look for its fingerprint
+_UNIQUE = 0.65  # look for keys that are there twice
+_LOOK_UP = 0.35  # look in main for the rows that may have changed
 _SCAN_MERGE = 0.5  # find in main what a MERGE changes
 _CHANGE = 9.0  # join, write and merge one changed row
 _OVERWRITE = 1.6  # read and write one row
 _FEED = 4.0  # read one change of a feed and net it
-_DIGESTS = 0.2  # read the digests and write them again
+_LAYER = 0.1  # add what changed to the fingerprints, from time to time to all of them
 _KEYS = 0.1  # look for new keys among main's
 _SUM = 0.4  # read a row and hash it
 _REPLACED = 0.4  # look in main for the rows of some keys
@@ -96,16 +97,16 @@ def seconds(
     read = _PARSE if is_text else 0.0
     match strategy:
         case "corrections" if not num_changes:
-            return _FIXED + (read + _SUM_UP_LARGE) * rows
+            return _FIXED + (read + _TOTALS) * rows
         case "corrections":
-            return _FIXED + (read + _SUM_UP + _FIND) * rows + merge
+            return _FIXED + (read + _PROBE + _LOOK_UP) * rows + merge
         case "replace":
-            return _FIXED + publish + (read + _SUM_UP + _OVERWRITE) * rows
+            return _FIXED + publish + (read + _TOTALS + _UNIQUE + _OVERWRITE) * rows
         case "incremental":
             found, looked_for = changes, 0.0
             if in_new_files is not None:
                 found, looked_for = in_new_files / 1e6, 0.0 if has_former else (_SUM + _REPLACED) * rows
-            return _FIXED + (read + _FEED) * found + looked_for + (_DIGESTS + _KEYS) * rows + merge
+            return _FIXED + (read + _FEED) * found + looked_for + (_LAYER + _KEYS) * rows + merge
         case _:
             assert_never(strategy)
 

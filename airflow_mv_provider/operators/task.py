@@ -305,7 +305,7 @@ def asset_facts(report: RefreshReport) -> dict[str, Any]:
 
 _HANDED_ON = {
     Phase.REFRESHING: "begun; the next task reads the source",
-    Phase.MERGING: "the source is read; the next task compares and publishes",
+    Phase.MERGING: "the source is read and compared; the next task publishes",
     Phase.CLEANUP: "published (the next task removes working files)",
 }
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk import conf
 
 from airflow_mv_provider.deadlines import TableFreshnessDeadline
-
-URL_PREFIX = "/mv"
+from airflow_mv_provider.links import URL_PREFIX, page_root
 
 
 def views() -> list[dict[str, Any]]:
     """Return the entry in the navigation and the tab on each DAG."""
-    # Airflow prepends the path it is served under to its own links, not to those of plugins.
-    root = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/") + URL_PREFIX
+    root = page_root()
     return [
         {
             "name": "Refreshable tables",

@@ -23,7 +23,6 @@ from airflow_mv_provider.spark.errors import translated
 
 _BITS_PER_KEY, _MIN_BITS, _MAX_BITS = 16, 1 << 10, 1 << 24  # up to a million keys: at most one row in sixteen passes
 _WORD = 64
-MAX_KEYS = _MAX_BITS * 2 // 3  # with this many keys, about half of all rows pass
 
 
 @dataclass(frozen=True)

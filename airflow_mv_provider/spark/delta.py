@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from airflow_mv_provider.core.commits import UNNAMED
+from airflow_mv_provider.core.commits import FEED_PROPERTY, UNNAMED
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -27,7 +27,6 @@ from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
 UUID_PROPERTY = "mv.table_uuid"
-FEED_PROPERTY = "delta.enableChangeDataFeed"
 NAME_PROPERTY = "mv.catalog_name"
 _WIDENING = {"delta.enableTypeWidening": "true"}
 _MAPPING = {"delta.columnMapping.mode": "name"}

@@ -12,6 +12,7 @@ partition and an insert in the other, so the partition columns are part of the m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
@@ -20,9 +21,10 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.definition.identifier import literal, quoted
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.location import TableRef
+from airflow_mv_provider.core.progress.publishing import MergeFacts, merge_form
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.spark import delta
-from airflow_mv_provider.spark.bitmap import MAX_KEYS, Bitmap, bitmap_of
+from airflow_mv_provider.spark.bitmap import Bitmap, bitmap_of
 from airflow_mv_provider.spark.compare import hashing, recorded_changes
 from airflow_mv_provider.spark.compare.corrections import OLD_HASH, OP
 from airflow_mv_provider.spark.errors import ROW_MISMATCH
@@ -30,9 +32,7 @@ from airflow_mv_provider.spark.key_ranges import KeyRange, within_sql
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import MAX_NAMED, is_member_sql
 
-MIN_ROWS_FOR_BITMAP = 200_000
-_MAX_BROADCAST_BYTES = 32 << 20  # of Parquet files; in memory their rows take a few times as much
-_MAX_BROADCAST_VALUES = 10_000_000  # in memory a value takes 8 bytes even if it is NULL
+log = logging.getLogger(__name__)
 
 
 def publish(
@@ -54,27 +54,29 @@ def publish(
     """
     chunks = [chunk for chunk in chunks if chunk.committed_version is None]
     found = recorded_changes.verified(spark, layout, chunks)
-    merged, has_null_keys = found.rows, found.has_null_key
     view = f"mv_changes_{note.refresh_id}"
-    merged.createOrReplaceTempView(view)
     parts = [part for chunk in chunks for part in chunk.partitions]
     touched = [part.partition for part in parts if part.counts.changes]
-    is_large = sum(part.counts.main for part in parts) >= MIN_ROWS_FOR_BITMAP
-    num_keys = sum(chunk.num_rows for chunk in chunks)
-    may_insert = any(part.counts.inserted for part in parts)
-    is_small = sum(chunk.num_bytes for chunk in chunks) <= _MAX_BROADCAST_BYTES
-    is_broadcast = is_small and num_keys * len(layout.columns) <= _MAX_BROADCAST_VALUES and not (may_insert or is_retry)
-    pays = is_large and not is_broadcast and not has_null_keys and 0 < num_keys <= MAX_KEYS
-    if is_broadcast:
-        merged.hint("broadcast").createOrReplaceTempView(view)
+    facts = MergeFacts(
+        num_changes=sum(chunk.num_rows for chunk in chunks),
+        num_bytes=sum(chunk.num_bytes for chunk in chunks),
+        num_columns=len(layout.columns),
+        num_rows=sum(part.counts.main for part in parts),
+        inserts=any(part.counts.inserted for part in parts),
+        has_null_keys=found.has_null_key,
+        is_retry=is_retry,
+    )
+    form = merge_form(facts)
+    log.debug("%s: MERGE of %d changes: %s", layout.table.name, facts.num_changes, form.why)
+    (found.rows.hint("broadcast") if form.is_broadcast else found.rows).createOrReplaceTempView(view)
     try:
-        with bitmap_of(spark, view, layout.table, num_keys) if pays else nullcontext() as keys:
+        with bitmap_of(spark, view, layout.table, facts.num_changes) if form.has_bitmap else nullcontext() as keys:
             sql = merge_sql(
                 *(main.ref, view, layout, touched),
-                has_null_keys=has_null_keys,
-                may_insert=may_insert,
+                has_null_keys=facts.has_null_keys,
+                may_insert=facts.inserts,
                 keys=keys,
-                ranges=() if has_null_keys else found.ranges,
+                ranges=() if facts.has_null_keys else found.ranges,
             )
             with main.transaction(note):
                 spark.sql(sql).collect()

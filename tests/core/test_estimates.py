@@ -38,9 +38,7 @@ def refreshes(record: dict[str, Any]) -> Iterator[tuple[str, str, float, float]]
         if "deletion vectors" in setting:  # all that is in new files has changed
             in_new_files = num_changes
         is_text = "csv" in setting
-        # Delta keeps the versions of a source, and of Parquet files this package keeps a copy.
-        keeps_former = "deletion vectors" in setting or ("parquet" in setting and "keep_source: never" not in setting)
-        has_former = in_new_files is not None and keeps_former
+        has_former = "deletion vectors" in setting
         fresh = cost.seconds(
             case["strategy"], num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text
         )

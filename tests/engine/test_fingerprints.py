@@ -201,6 +201,18 @@ def test_hashes_that_collide_cost_time_and_no_row(table: Any, monkeypatch: Any, 
         is_the_source(table)
 
 
+@REST
+def test_lost_key_with_the_hash_of_another_is_found(table: Any, monkeypatch: Any) -> None:
+    hashed = whole._key_hash
+    monkeypatch.setattr(whole, "_key_hash", lambda key: hashed(key).bitwiseAND(F.lit(3)))
+    change(table, "DELETE FROM {t} WHERE id IN (6, 7)", "UPDATE {t} SET v = 'x' WHERE id = 5")
+
+    report = table.refresh()
+
+    assert (report.rows_updated, report.rows_deleted) == (1, 2)
+    is_the_source(table)
+
+
 @pytest.mark.parametrize(
     ("statements", "error"),
     [

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.spark import merge
+from airflow_mv_provider.core.progress import publishing
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,8 @@ def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, 
 
 @contextmanager
 def as_if_large() -> Iterator[None]:
-    """Take the ways that pay for large tables only: rows chosen by their bucket, a bitmap in the MERGE."""
-    with patch.object(merge, "MIN_ROWS_FOR_BITMAP", 0):
+    """Take the ways that pay for large tables only: fingerprints, a bitmap in the MERGE."""
+    with patch.object(publishing, "_MIN_ROWS_FOR_BITMAP", 0):
         yield
 
 

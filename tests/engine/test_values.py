@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress.publishing import MAX_BITMAP_KEYS
 from airflow_mv_provider.spark import bitmap
 from airflow_mv_provider.spark.bitmap import bitmap_of
 from airflow_mv_provider.spark.compare import hashing
@@ -288,7 +289,7 @@ def test_bitmap_lets_every_key_through_and_few_others(spark, step, most_others):
 
 @pytest.mark.in_test_all
 def test_fullest_bitmap_lets_every_key_through_and_half_of_the_others(spark, monkeypatch):
-    num_keys = bitmap.MAX_KEYS >> 12
+    num_keys = MAX_BITMAP_KEYS >> 12
     monkeypatch.setattr(bitmap, "_MAX_BITS", bitmap._MAX_BITS >> 12)
     spark.sql(KEYS.format(num_keys)).createOrReplaceTempView("changed")
     spark.sql(KEYS.format(10 * num_keys)).createOrReplaceTempView("t")

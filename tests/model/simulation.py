@@ -26,7 +26,6 @@ from tests.model.stored import Stored
 # The steps that write, by the names of `runner/crash_points`.
 WRITES = {
     **{"acquire": "acquire", "hand over": "hand_over", "fence": "fence", "stage": "staging", "seal": "seal"},
-    "compare staged": "changes",
     **{"changes": "changes", "record": "progress", "merge": "publish", "committed": "committed"},
     **{"hold": "hold", "supersede": "decide", "record kept": "keep"},
     **{"discard": "discard", "published": "published", "concluded": "published"},

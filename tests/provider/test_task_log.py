@@ -40,7 +40,7 @@ DONE = RefreshReport(
         ),
         (
             RefreshReport("orders", "r1", phase=Phase.MERGING, epoch=2),
-            "orders: the source is read; the next task compares and publishes. Refresh r1.",
+            "orders: the source is read and compared; the next task publishes. Refresh r1.",
         ),
         (
             replace(DONE, outcome=Outcome.RUNNING, phase=Phase.CLEANUP, finished_at=None, reason=None, bytes_main=0),

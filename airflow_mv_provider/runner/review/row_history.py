@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from airflow_mv_provider.core.approval import row_history as core
 from airflow_mv_provider.core.approval.row_history import Beginning, Row, RowHistory, SearchedCommits
 from airflow_mv_provider.core.approval.target import parse_since
+from airflow_mv_provider.core.commits import FEED_PROPERTY
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
@@ -23,7 +24,7 @@ from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
-from airflow_mv_provider.spark.delta import FEED_PROPERTY, Main
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import is_gone
 from airflow_mv_provider.spark.review import one_row
 from airflow_mv_provider.spark.review.one_row import OneRow

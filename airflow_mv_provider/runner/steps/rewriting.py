@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress.rewrite import RewriteFacts, rewrite_obstacle
+from airflow_mv_provider.core.progress.publishing import RewriteFacts, rewrite_obstacle
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark.layout import Layout
 

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.changeset import SignedRows, Whole
+from airflow_mv_provider.core.commits import FEED_PROPERTY
 from airflow_mv_provider.core.fence import KEEPS_DATA
 from airflow_mv_provider.sources.delta.file_actions import MOVES_ROWS, REWRITES_FILES, unfollowed
 
-FEED_PROPERTY = "delta.enableChangeDataFeed"
 _MAPPING_PROPERTY = "delta.columnMapping.mode"
 
 # Per operation, the metrics that add up to at least the number of rows that it changed.

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
-from airflow_mv_provider.core.commits import LOG, UNNAMED
+from airflow_mv_provider.core.commits import FEED_PROPERTY, LOG, UNNAMED
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism
@@ -22,7 +22,7 @@ from airflow_mv_provider.exceptions import (
 )
 from airflow_mv_provider.sources.delta.changed_files import rows_between
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from airflow_mv_provider.sources.delta.log import FEED_PROPERTY, Entry, changes_in, may_be_mapped
+from airflow_mv_provider.sources.delta.log import Entry, changes_in, may_be_mapped
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.place import confined, literal_path
 from airflow_mv_provider.sources.projection import (

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.location import What
@@ -194,11 +194,15 @@ def _lost(hashed: DataFrame, main: DataFrame, layout: Layout, num_rows: int) -> 
     num_rows : of main
     cost     : a scan of main, and of the keys of the source; a shuffle of the keys of both
     """
-    key = F.xxhash64(*columns(layout.table.group_by)).alias(_KEY)
+    key = _key_hash(columns(layout.table.group_by)).alias(_KEY)
     theirs = _narrow(hashing.aligned(layout.shaped(main), layout), layout).withColumn(_KEY, key)
     mine = hashed.select(key)
     mine = mine.hint("shuffle_hash") if num_rows <= _MAX_HASHED_KEYS else mine  # half the time of sorting both sides
     return corrections.deletions(theirs.join(mine, _KEY, "left_anti").drop(_KEY), layout)
+
+
+def _key_hash(key: Sequence[Column]) -> Column:
+    return F.xxhash64(*key)
 
 
 def _joined(

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress.rewrite import RewriteFacts, rewrite_obstacle
+from airflow_mv_provider.core.progress.publishing import (
+    MAX_BITMAP_KEYS,
+    MergeFacts,
+    RewriteFacts,
+    merge_form,
+    rewrite_obstacle,
+)
 from airflow_mv_provider.core.scope.scope import Scope
 from tests.conftest import a_table
 
@@ -60,3 +66,38 @@ def test_part_of_a_table_is_merged():
     scope = Scope(partitions=("p=1",))
 
     assert rewrite_obstacle(a_table(partition_by=["p"]), scope, SMALL) == "only some partitions are refreshed"
+
+
+FEW = MergeFacts(
+    num_changes=1000,
+    num_bytes=1 << 20,
+    num_columns=16,
+    num_rows=6_000_000,
+    inserts=False,
+    has_null_keys=False,
+    is_retry=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "form"),
+    [
+        ({}, "broadcast"),
+        ({"num_rows": 1000}, "broadcast"),
+        ({"has_null_keys": True}, "broadcast"),
+        ({"inserts": True}, "bitmap"),
+        ({"is_retry": True}, "bitmap"),
+        ({"num_bytes": 1 << 30}, "bitmap"),
+        ({"num_changes": 1_000_000}, "bitmap"),
+        ({"inserts": True, "num_rows": 1000}, "sorted"),
+        ({"inserts": True, "has_null_keys": True}, "sorted"),
+        ({"inserts": True, "num_changes": 0}, "sorted"),
+        ({"num_changes": MAX_BITMAP_KEYS + 1}, "sorted"),
+    ],
+    ids=str,
+)
+def test_form_of_a_merge(changed, form):
+    found = merge_form(replace(FEW, **changed))
+
+    assert ("broadcast" if found.is_broadcast else "bitmap" if found.has_bitmap else "sorted") == form
+    assert found.why
