@@ -150,7 +150,15 @@ def is_member(rows: DataFrame, table: RefreshableTable, members: Sequence[str]) 
         )
         for m in members
     )
-    return reduce(Column.__or__, each, F.lit(False))
+    return _any(list(each))
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    """Return that one of many conditions holds, as a flat tree: a chain of some hundred overflows Spark's stack."""
+    if len(conditions) <= 1:
+        return conditions[0] if conditions else F.lit(False)
+    half = len(conditions) // 2
+    return _any(conditions[:half]) | _any(conditions[half:])
 
 
 def is_member_sql(alias: str, layout: Layout, members: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import published as published_rows
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
 from airflow_mv_provider.spark.compare import fingerprints, hashing, whole
+from airflow_mv_provider.spark.layout import Layout
 from tests.conftest import Crash
 
 pytestmark = [pytest.mark.slow, pytest.mark.large_tables]
@@ -106,6 +107,74 @@ def test_layers_are_added_and_in_the_end_written_as_one(table: Any, monkeypatch:
     assert numbers == [2, 3, 4, 5, 6, 1, 2]
 
 
+def test_rows_that_moved_and_rows_that_are_gone_are_found_without_a_join(lake: Any, monkeypatch: Any) -> None:
+    lake.write(ROWS)
+    lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", partition_by=["p"])
+    lake.refresh()
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+    lake.refresh()
+    monkeypatch.setattr(whole, "_joined", None)
+
+    change(lake, "UPDATE {t} SET p = 2 WHERE id = 6", "DELETE FROM {t} WHERE id = 8")
+    lake.refresh()
+
+    is_the_source(lake)
+
+
+def test_fingerprints_are_written_as_one_without_what_is_gone(table: Any, monkeypatch: Any, never_joined: None) -> None:
+    """A row that changed and changed back is known again; while its layers lie on each other it is looked up."""
+    monkeypatch.setattr(published_rows, "_ROWS_PER_CHANGE", 1)
+    monkeypatch.setattr(published_rows, "_MAX_LAYERS", 3)
+    for value in ("'x'", "concat('v', id)", "'x'", "concat('v', id)"):
+        change(table, f"UPDATE {{t}} SET v = {value} WHERE id = 3")
+        table.refresh()
+
+    assert len(kept(table).fingerprints) == 2
+    monkeypatch.setattr(published_rows, "_MAX_LAYERS", 0)
+    change(table, "UPDATE {t} SET v = 'y' WHERE id = 4")
+    table.refresh()
+    found = fingerprints.read(table.spark, layout_of(table), [str(place) for place in places(table)])
+    hashed = hashing.aligned(table.spark.read.format("delta").load(str(table.root / "orders")), layout_of(table))
+    unknown = fingerprints.unknown(hashed, found, layout_of(table).table, kept(table).num_shards)
+    assert unknown.count() == 0
+
+
+def layout_of(lake: Any) -> Layout:
+    rows = lake.spark.read.format("delta").load(str(lake.root / "orders"))
+    return Layout(lake.store.table("orders").definition, columns_of(rows.schema.jsonValue()))
+
+
+@REST
+def test_outgrown_shards_are_written_anew(table: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(published_rows, "_ROWS_PER_SHARD", 0)
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5")
+    table.refresh()
+    assert kept(table).fingerprints == ()
+    monkeypatch.undo()
+
+    table.refresh(force=True)
+    change(table, "UPDATE {t} SET v = 'y' WHERE id = 5")
+    table.refresh()
+
+    assert len(kept(table).fingerprints) == 1
+    is_the_source(table)
+
+
+@REST
+def test_frozen_partitions_do_not_keep_the_others_from_being_known(lake: Any) -> None:
+    lake.write(ROWS)
+    lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", partition_by=["p"], frozen_before="1")
+
+    lake.refresh()
+    assert kept(lake).num_rows == 40
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+    lake.refresh()
+    change(lake, "UPDATE {t} SET v = 'third' WHERE id = 41")
+    report = lake.refresh()
+
+    assert (report.rows_updated, kept(lake).num_rows, len(kept(lake).fingerprints) > 0) == (1, 40, True)
+
+
 @REST
 def test_fingerprints_stay_where_no_row_is_another(table: Any, never_joined: None) -> None:
     before = kept(table)
@@ -150,9 +219,10 @@ def test_foreign_write_beside_a_refresh_that_keeps_them(table: Any, at_point: An
     "content",
     [
         "others",
-        *(pytest.param(each, marks=REST) for each in (None, b"", b"no Parquet", b"PAR1 garbage PAR1", "twice")),
+        b"no Parquet",
+        *(pytest.param(each, marks=REST) for each in (None, b"", b"PAR1 garbage PAR1", "twice", "short")),
     ],
-    ids=["of other rows", "gone", "empty", "text", "bad", "twice"],
+    ids=["of other rows", "text", "gone", "empty", "bad", "twice", "cut"],
 )
 def test_damaged_fingerprints_cost_time_and_no_row(table: Any, content: Any, spark: Any) -> None:
     change(table, "UPDATE {t} SET v = 'x' WHERE id = 5", "DELETE FROM {t} WHERE id = 6")
@@ -166,10 +236,11 @@ def test_damaged_fingerprints_cost_time_and_no_row(table: Any, content: Any, spa
         if content == "twice":
             shutil.copy(file, file.with_name(f"part-again-{file.name}"))
             continue
+        was = file.read_bytes()
         file.unlink()
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
         if content is not None:
-            file.write_bytes(content)
+            file.write_bytes(was[:-20] if content == "short" else content)
 
     report = table.refresh()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import CommitNote, fence_version
 from airflow_mv_provider.core.outcome import Outcome
@@ -227,3 +230,17 @@ def test_every_kind_of_refresh(lake, request_):
     assert sorted(lake.rows()) == [row for row in lake.wanted if not is_part or row != (10, 0, "new")]
     assert lake.store.status(lake.store.table("orders")).rows_kept == report.rows_kept
     held(lake)
+
+
+def test_deletes_are_left_out_also_where_most_rows_differ(lake, monkeypatch):
+    """Overwriting main would be cheaper, and would delete."""
+    monkeypatch.setattr(cost, "_WORTH", -1e9)
+    monkeypatch.setattr(cost, "_MOSTLY", 0.0)
+    lose_rows(lake)
+    before = Counter(row[0] for row in lake.rows())
+    held(lake)
+
+    report = decide(lake, Decision.WITHOUT_DELETES)
+
+    assert report.rows_deleted == 0
+    assert Counter(row[0] for row in lake.rows()) == before

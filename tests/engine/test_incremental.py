@@ -9,7 +9,7 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import Request
-from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, StrategyError
+from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError, PartitionValueError, StrategyError
 from airflow_mv_provider.report_text.plan_text import plan_text
 from tests.conftest import Crash
 from tests.engine.feeding import FEED, RAW, change, followed, published_with_a_feed, with_feed
@@ -243,3 +243,35 @@ def test_changes_of_many_commits_are_read_alone(table):
 
     assert (report.strategy, report.rows_updated) == ("incremental", 15)
     assert table.rows("orders") == table.rows("raw/orders")
+
+
+@pytest.mark.parametrize("value", ["''", pytest.param("'__HIVE_DEFAULT_PARTITION__'", marks=pytest.mark.in_test_all)])
+@pytest.mark.parametrize("has_feed", [True, pytest.param(False, marks=pytest.mark.in_test_all)])
+def test_partition_value_among_the_changes_that_delta_cannot_keep_is_refused(lake, value, has_feed):
+    lake.write("SELECT id, 'a' AS p, 'v' AS v FROM range(5)")
+    if has_feed:
+        lake.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", path="raw/orders")
+    lake.apply(partition_by=["p"], strategy="incremental", guards={"max_deleted_fraction": 1.0})
+    lake.refresh()
+    before = lake.rows()
+    lake.sql(f"INSERT INTO {{t}} VALUES (100, {value}, 'v')", path="raw/orders")
+
+    with pytest.raises(PartitionValueError):
+        lake.refresh()
+
+    assert lake.rows() == before
+
+
+@pytest.mark.in_test_all
+def test_changes_that_cancel_out_are_checked_as_no_rows(lake):
+    """The rows of the table have been checked before, and may be many."""
+    lake.write("SELECT id, 'a' AS v, id AS n FROM range(5)")
+    lake.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", path="raw/orders")
+    lake.apply(strategy="incremental", checks=[{"name": "small", "expression": "n < 4", "severity": "warn"}])
+    lake.refresh()
+    lake.sql("UPDATE {t} SET v = 'b' WHERE id = 1", path="raw/orders")
+    lake.sql("UPDATE {t} SET v = 'a' WHERE id = 1", path="raw/orders")
+
+    report = lake.refresh()
+
+    assert (report.strategy, [each.num_failed for each in report.checks]) == ("incremental", [0])

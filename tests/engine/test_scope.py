@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress.partition import partition_name
 from airflow_mv_provider.core.scope.column_order import order_of, value_of
 from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
-from tests.conftest import Crash
+from airflow_mv_provider.spark.partitions import is_member
+from tests.conftest import Crash, a_table
 from tests.scenarios.conftest import check_invariants
 
 pytestmark = pytest.mark.slow
@@ -382,3 +384,12 @@ def test_values_are_ordered_as_spark_orders_them(spark, kind, data):
 def dense_ranks(ordered):
     ranks = {key: place for place, key in enumerate(sorted(set(ordered)), 1)}
     return [ranks[key] for key in ordered]
+
+
+def test_a_condition_on_many_partitions_of_two_columns_is_evaluated(spark):
+    """As a chain it overflowed Spark's stack."""
+    table = a_table(partition_by=["p", "q"])
+    rows = spark.sql("SELECT CAST(id AS INT) AS p, CAST(id % 7 AS INT) AS q FROM range(3000)")
+    members = [partition_name([str(n), str(n % 7)]) for n in range(0, 3000, 2)]
+
+    assert rows.where(is_member(rows, table, members)).count() == 1500

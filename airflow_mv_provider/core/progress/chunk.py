@@ -52,9 +52,14 @@ def plan_chunks(partitions: Iterable[SealedPartition], *, chunk_rows: int) -> tu
     return (*(Chunk(number, tuple(run)) for number, run in enumerate(runs)), Chunk(REST, ()))
 
 
-def chunk_of(partition: str, chunks: Sequence[Chunk]) -> int:
-    """Return the number of the chunk that has a partition."""
-    return next((each.number for each in chunks if each.partitions is None or partition in each.partitions), REST)
+def by_chunk(partitions: Iterable[str], chunks: Sequence[Chunk]) -> dict[int, list[str]]:
+    """Return the partitions of each chunk that has any of them, by its number."""
+    whole = next((each.number for each in chunks if each.partitions is None), REST)
+    numbers = {name: each.number for each in chunks for name in each.partitions or ()}
+    found: dict[int, list[str]] = {}
+    for name in partitions:
+        found.setdefault(numbers.get(name, whole), []).append(name)
+    return found
 
 
 def part_number(number: int) -> int:

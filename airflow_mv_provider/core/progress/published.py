@@ -16,6 +16,7 @@ from airflow_mv_provider.core.progress.totals import Totals
 _ROWS_PER_SHARD = 32  # 32 to 64 of them: more make fingerprints hardly smaller, and a row is looked up in longer lists
 _MAX_SHARDS = 1 << 30
 _MAX_LAYERS = 6  # each is a few more small files to read
+_MAX_GROWTH = 16
 _ROWS_PER_CHANGE = 16  # above it, fingerprints are written anew
 
 
@@ -82,6 +83,11 @@ def shard_count(most_rows: int) -> int:
     most_rows : rows of the largest partition
     """
     return min(_MAX_SHARDS, 1 << max(0, (most_rows // _ROWS_PER_SHARD).bit_length() - 1))
+
+
+def is_outgrown(most_rows: int, num_shards: int) -> bool:
+    """True if a partition has many times as many rows as its shards are for: each is looked up in a long list."""
+    return most_rows > _MAX_GROWTH * _ROWS_PER_SHARD * num_shards
 
 
 def layers_below(published: Sequence[Kept], num_rows: int, num_changes: int) -> tuple[Kept, ...]:

@@ -17,6 +17,7 @@ from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, rejected, storage
 from airflow_mv_provider.spark.compare import recorded_changes
 from airflow_mv_provider.spark.errors import is_gone, translated
+from airflow_mv_provider.spark.layout import struct_type
 from airflow_mv_provider.spark.quality import evaluation
 from airflow_mv_provider.spark.quality.evaluation import Referenced
 
@@ -80,8 +81,9 @@ def checked(work: Work, seal: Seal) -> Seal:
     if not is_needed(table):
         return seal
     others = referenced(work.store, spark, table)
-    if seal.changes is not None and seal.strategy == "incremental":
-        new = recorded_changes.new_rows(spark, layout, seal.changes)
+    if seal.strategy == "incremental":
+        none = delta.no_rows(spark, struct_type(layout.columns))
+        new = none if seal.changes is None else recorded_changes.new_rows(spark, layout, seal.changes)
         return replace(seal, checks=evaluation.evaluated(new, table, CHANGED, others).checks)
     rows = storage.desired_rows(spark, seal, work.source_rows, layout)
     evaluated = evaluation.evaluated(rows, table, ALL if layout.is_whole else PART, others)

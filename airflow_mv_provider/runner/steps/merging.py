@@ -43,7 +43,7 @@ from airflow_mv_provider.runner.steps.recording import overwritten, recorded_chu
 from airflow_mv_provider.runner.steps.rewriting import is_rewritten
 from airflow_mv_provider.runner.steps.work import Work, totals_of_main
 from airflow_mv_provider.spark import delta, partitions, storage
-from airflow_mv_provider.spark.compare import hashing, recorded_changes, whole
+from airflow_mv_provider.spark.compare import hashing, keys, recorded_changes, whole
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 
@@ -210,13 +210,13 @@ class Merging:
         work, seal = self._work, self._work.seal
         merge_round, base, layout = work.current().merge_round, self._fenced.base, work.layout
         sealed = {part.partition: part.totals for part in seal.partitions if part.num_rows}
+        rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
+        main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, base), layout))
         if self._is_replaced():
-            counts = {name: Counts(each.num_rows, 0, each.num_rows) for name, each in sealed.items()}
+            counts, _ = keys.counted(rows, main, work.definition)
             record = overwritten(work.own, counts, seal.totals, base)
             self._again = (replace(record, merge_round=merge_round),)
             return self._again
-        rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
-        main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, base), layout))
         with durable(Write.CHANGES):
             found = whole.compared(
                 *(hashing.aligned(rows, layout), main, layout, None, work.unwritten),
@@ -224,6 +224,8 @@ class Merging:
             )
         if with_added({}, found.partitions) != sealed:
             raise SealBrokenError(work.table.name, "the source no longer has the rows that were sealed.")
+        if work.is_adopting and found.written:
+            recorded_changes.check_adoptable(work.spark, layout, found.written)
         chunks, _ = work.store.chunks(work.own.refresh_id)
         with translated(work.table.name):
             num_bytes = storage.num_bytes(work.spark, found.written.path) if found.written else 0
@@ -242,7 +244,8 @@ class Merging:
         """
         if self._work.seal.strategy != "replace":
             return False
-        return self._work.current().merge_round == 0 or bool(self._work.layout_now().dropped)
+        now = self._work.current()
+        return (now.merge_round == 0 and now.num_kept is None) or bool(self._work.layout_now().dropped)
 
     def _is_rewritten(self, layout: Layout, counts: Counts) -> bool:
         """True if main, being small, is overwritten with the sealed rows instead of merging the corrections into it."""
@@ -307,7 +310,8 @@ class Merging:
         known_before = totals_of_main(work, before)
         sealed = {part.partition: part.totals for part in seal.partitions}
         is_as_sealed = work.current().num_kept is None
-        if is_as_sealed and work.layout.is_whole:
+        is_all = work.layout.is_whole or (self._fenced.is_empty and not work.current().merge_round)
+        if is_as_sealed and is_all:
             after = with_added({}, sealed)
         elif known_before is None:
             return None, {}, True

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import xor
 
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.progress.chunk import Chunk, chunk_of
+from airflow_mv_provider.core.progress.chunk import Chunk, by_chunk
 from airflow_mv_provider.core.progress.recorded import PartitionCounts, RecordedChunk
 from airflow_mv_provider.core.progress.totals import Totals
 from airflow_mv_provider.core.state import Ownership
@@ -32,10 +32,10 @@ def recorded_chunks(
     num_bytes : of all corrections
     """
     changed = written.partitions if written else {}
-    numbers = {name: chunk_of(name, chunks) for name in changed}
+    in_chunk = by_chunk(changed, chunks)
     found = []
     for chunk in chunks:
-        parts = {name: part for name, part in changed.items() if numbers[name] == chunk.number}
+        parts = {name: changed[name] for name in in_chunk.get(chunk.number, ())}
         num_rows = sum(part.num_rows for part in parts.values())
         share = num_rows / written.num_rows if written and written.num_rows else 0
         found.append(

@@ -26,7 +26,7 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.chunk import WHOLE, Chunk, plan_chunks
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
-from airflow_mv_provider.core.progress.published import Kept, Published, layers_below, shard_count
+from airflow_mv_provider.core.progress.published import Kept, Published, is_outgrown, layers_below, shard_count
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
@@ -171,6 +171,8 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
     feed.check_keys(work.spark, work.layout, written, main)
+    changes = recorded_changes.read(work.spark, work.layout, written.path)
+    keys.check_storable(work.definition, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
     is_counted = isinstance(found, Upserts) or found.is_counted
@@ -297,7 +299,7 @@ def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str
     collected = errors.collect()
     work.source.reader.verify(work.refresh.frontier)
     main = delta.read(work.spark, work.table.main, fenced.base)
-    _check_keys(work, found, main, is_adopting=_is_adopting(work))
+    _check_keys(work, found, main)
     chosen, reason = _strategy(work, fenced, found)
     seal = replace(_seal(work, fenced, found, chosen), rejected=collected)
     seal = checking.checked(work, seal)
@@ -401,7 +403,7 @@ def _is_overwritten(work: Work, hashed: DataFrame, known: whole.Known | None) ->
         return False
     if layout.is_evolving or layout.left_alone:
         return False
-    if strategy.count_obstacle(work.definition) is not None or may_come_to_wait(work) or _is_adopting(work):
+    if strategy.count_obstacle(work.definition) is not None or may_come_to_wait(work) or work.is_adopting:
         return False  # changed rows must be counted one by one, or listed; the keys of an adopted table are compared
     if wanted == "replace":
         return True
@@ -413,7 +415,7 @@ def _is_overwritten(work: Work, hashed: DataFrame, known: whole.Known | None) ->
     return cost.is_worth_replacing(total(known.partitions.values()).num_rows, num_changes)
 
 
-def _check_keys(work: Work, found: _Read, main: DataFrame, *, is_adopting: bool) -> None:
+def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
     """Check keys and partition values that main cannot have, and rows that a commit of some partitions cannot move."""
     table, layout, spark = work.definition, work.layout, work.spark
     if (written := found.written) is None:
@@ -422,7 +424,7 @@ def _check_keys(work: Work, found: _Read, main: DataFrame, *, is_adopting: bool)
             keys.check_storable(table, found.partitions, found.hashed)
         return
     changes = recorded_changes.read(spark, layout, written.path)
-    if is_adopting:
+    if work.is_adopting:
         recorded_changes.check_adoptable(spark, layout, written)
     if table.may_move and written.num_inserted and (work.is_progressive or not layout.is_whole):
         keys.check_unmoved(changes.where(F.col(corrections.OP) == "I"), main, table)
@@ -444,16 +446,12 @@ def _strategy(work: Work, fenced: FencedMain, found: _Read) -> tuple[Strategy, s
     same: tuple[Strategy, str] = ("corrections", "staging showed that most rows are the same")
     if found.written is None or strategy.replace_obstacle(definition, work.refresh.scope) is not None:
         return same
-    if work.refresh.choice.wanted == "corrections" or _is_adopting(work):
-        return same
+    if work.refresh.choice.wanted == "corrections" or work.is_adopting or may_come_to_wait(work):
+        return same  # a person may want the deletes left out
     num_changes = sum(part.inserted + part.updated + part.deleted for part in found.written.partitions.values())
     if not cost.is_worth_replacing(total(found.partitions.values()).num_rows, num_changes):
         return same
     return "replace", "staging showed that most rows differ"
-
-
-def _is_adopting(work: Work) -> bool:
-    return work.definition.adopt and work.store.state(work.table.id).published_version is None
 
 
 # -- the seal ----------------------------------------------------------------------------------------------------------
@@ -517,20 +515,21 @@ def _fingerprints(work: Work, published: Published | None, found: _Read) -> tupl
     if found.written is None and not found.was_joined:
         return (published.fingerprints, published.num_shards) if published else ((), 0)
     num_rows = total(found.partitions.values()).num_rows
+    most_rows = max((each.num_rows for each in found.partitions.values()), default=0)
     if found.was_joined:
         if (
             found.hashed is None
-            or not layout.is_whole
+            or not work.refresh.scope.is_everything
             or not (num_rows >= work.settings.fingerprint_rows and fingerprints.fit(work.spark, num_rows))
         ):
             return (), 0
-        num_shards = shard_count(max(t.num_rows for t in found.partitions.values()))
+        num_shards = shard_count(most_rows)
         kept = work.keepable(place)
         fingerprints.write(found.hashed, table, num_shards, work.place_of(kept))
         return (kept,), num_shards
     assert found.written is not None
-    if published is None or not published.fingerprints:
-        return (), 0
+    if published is None or not published.fingerprints or is_outgrown(most_rows, published.num_shards):
+        return (), 0  # the next comparison of all rows writes them
     changes, num_shards = recorded_changes.read(work.spark, layout, found.written.path), published.num_shards
     below = layers_below(published.fingerprints, num_rows, found.written.num_rows)
     kept = work.keepable(place)

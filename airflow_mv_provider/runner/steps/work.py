@@ -91,6 +91,11 @@ class Work:
         if "_small_source" in vars(self):
             _forget(self._small_source)
 
+    @property
+    def is_adopting(self) -> bool:
+        """True if main was there before this package: its keys must be good ones."""
+        return self.definition.adopt and self.store.state(self.table.id).published_version is None
+
     @cached_property
     def main(self) -> Main:
         return Main(self.spark, self.table.main, self.table.uuid)

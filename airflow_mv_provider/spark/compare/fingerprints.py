@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare.corrections import NEW_HASH, OLD_HASH
 from airflow_mv_provider.spark.compare.hashing import HASH
@@ -25,6 +26,7 @@ from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns
 
 _SHARD, _ADDED, _REMOVED, _GONE, _PRINT = "_mv_shard", "_mv_added", "_mv_removed", "_mv_gone", "_mv_print"
+_LAYER = "_mv_layer"
 _LIST: schema.Type = {"type": "array", "elementType": "integer", "containsNull": True}
 _BYTES = 4.1  # a row
 _PART_OF_DRIVER = 8  # of the driver's memory; above it, looking up rows was slower than joining them
@@ -58,12 +60,21 @@ def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Seque
     below   : where the layers before them lie
     cost    : a scan and a shuffle of all fingerprints
     """
-    table = layout.table
+    table, none = layout.table, F.lit(None).cast("array<int>")
     layers = [*_layers(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
     place = [*columns(table.partition_by), F.col(_SHARD)]
-    found = _joined(layers).groupBy(*place).agg(F.flatten(F.collect_list(_ADDED)).alias(_ADDED))
+    every = reduce(DataFrame.unionByName, (each.withColumn(_LAYER, F.lit(n)) for n, each in enumerate(layers)))
+    lists = [
+        F.flatten(F.collect_list(F.when(F.col(_LAYER) == n, F.col(name)))).alias(f"{name}_{n}")
+        for n in range(len(layers))
+        for name in (_ADDED, _REMOVED)
+    ]
+    left = F.col(f"{_ADDED}_0")
+    for n in range(1, len(layers)):
+        left = F.concat(F.array_except(left, f"{_REMOVED}_{n}"), F.col(f"{_ADDED}_{n}"))
+    found = every.groupBy(*place).agg(*lists).select(*place, left.alias(_ADDED), none.alias(_REMOVED))
     with translated(table.name):
-        storage.write(found.withColumn(_REMOVED, F.lit(None).cast("array<int>")), path)
+        storage.write(found, path)
 
 
 def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> DataFrame:
@@ -73,6 +84,18 @@ def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> DataFrame
     raises  : SealBrokenError, when a layer is missing
     """
     return _joined(_layers(spark, layout, paths))
+
+
+def are_readable(found: DataFrame, where: str) -> bool:
+    """True if fingerprints can be read, all of them."""
+    try:
+        with translated(where):
+            found.agg(F.sum(F.size(_ADDED))).collect()
+    except InterruptedRefreshError:
+        raise
+    except MvError:
+        return False
+    return True
 
 
 def _layers(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> list[DataFrame]:
@@ -91,7 +114,8 @@ def _layer(changes: DataFrame, table: RefreshableTable, num_shards: int) -> Data
 def _joined(layers: Sequence[DataFrame]) -> DataFrame:
     """Return what all layers add, without what one of them removes.
 
-    A row that came again after it had gone is missing then: it is looked up in main, where it is the same.
+    A row that came again after it had gone is missing then, until the layers are written as one: it is looked up in
+    main, where it is the same.
     """
     every = reduce(DataFrame.unionByName, layers)
     if len(layers) == 1:

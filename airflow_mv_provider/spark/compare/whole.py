@@ -22,8 +22,9 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.location import What
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import partitions, storage
-from airflow_mv_provider.spark.compare import corrections, feed, fingerprints, hashing, recorded_changes, totals
+from airflow_mv_provider.spark.compare import corrections, feed, fingerprints, hashing, keys, recorded_changes, totals
 from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS
 from airflow_mv_provider.spark.compare.hashing import HASH
 from airflow_mv_provider.spark.compare.recorded_changes import Written
@@ -109,7 +110,15 @@ def compared(
             before = {name: found for name, found in before.items() if name in set(differing)}
     kept = {name: found for name, found in known.partitions.items() if name not in before}
     if probed is not None:
-        found = _probed(hashed, main, layout, Known(before, probed, known.num_shards), place)
+        try:
+            found = _probed(hashed, main, layout, Known(before, probed, known.num_shards), place)
+        except InterruptedRefreshError:
+            raise
+        except MvError as error:
+            if fingerprints.are_readable(probed, layout.table.name):
+                raise
+            log.warning("%s: the fingerprints of its rows are damaged: %s", layout.table.name, error.problem)
+            found = None
         if found is not None:
             return Compared(found.written, kept | dict(found.partitions), found.null_keys)
     seen = Observation()
@@ -133,8 +142,15 @@ def estimated_changes(hashed: DataFrame, layout: Layout, known: Known | None) ->
         return None
     some = hashed.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
     narrow = some.select(*columns(layout.table.partition_by), HASH)
-    with translated(layout.table.name):
-        return 256 * fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards).count()
+    try:
+        with translated(layout.table.name):
+            return 256 * fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards).count()
+    except InterruptedRefreshError:
+        raise
+    except MvError:
+        if fingerprints.are_readable(known.fingerprints, layout.table.name):
+            raise
+        return None
 
 
 def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tuple[str, ...]:
@@ -177,7 +193,11 @@ def _probed(
     written, before = recorded_changes.measured(spark, layout, changes), total(known.partitions.values())
     if before.num_rows + written.total.num_rows > now.num_rows:
         with translated(table.name):
-            storage.append(_lost(hashed, main, layout, before.num_rows), changes)
+            lost = _lost(hashed, main, layout, before.num_rows)
+            if table.may_move:  # a row that moved is deleted already, in its old partition
+                deleted = recorded_changes.read(spark, layout, changes).where(F.col(corrections.OP) == "D")
+                lost = keys.missing(lost, deleted, table)
+            storage.append(lost, changes)
         written = recorded_changes.measured(spark, layout, changes)
     if before + written.total != now and not null_keys:
         log.info("%s: fingerprints do not show all that differs, so both sides are joined", table.name)
