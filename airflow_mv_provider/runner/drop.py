@@ -2,7 +2,7 @@
 
     bar      one compare-and-set in NORMAL: no refresh can begin any more, only a drop can follow        drop
     unname   main's name in Spark's catalog, if it has one and it still leads to main                 unregister_name
-    remove   the workspaces and kept files; main and its error table, after their identity is checked       drop_files
+    remove   the workspaces and kept files; main and its error table, after a check of their identity    drop_files
     forget   every database row of the table                                                             forget
 
 A drop that is interrupted leaves the table barred, and a second `amv drop` continues it. Files are deleted before the

@@ -8,7 +8,6 @@ from the sweep for as long as its process lives.
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -36,7 +35,7 @@ from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.runner.steps.recording import recorded_chunks
 from airflow_mv_provider.runner.steps.sampling import sample_of
-from airflow_mv_provider.runner.steps.work import events_at, lazily, rows_at
+from airflow_mv_provider.runner.steps.work import Places, events_at, lazily, rows_at
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, storage
 from airflow_mv_provider.spark.compare import feed, hashing, keys, whole
@@ -189,7 +188,11 @@ def _differences(
         evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
         columns, notes = evolution.columns, evolution.notes
     layout = Layout(definition, columns, refresh.scope)
-    place = _Places(workspace)
+    places = Places()
+
+    def place(what: What) -> str:
+        return places(workspace.at(what, 0))
+
     check_values(context.spark, layout)
     held = None
     if exists:
@@ -226,18 +229,6 @@ def _differences(
     if held is None:
         return _Differences(partitions, collected, results)
     return _Differences(partitions, collected, results, notes, sample_of(main, layout, recorded, 0))
-
-
-class _Places:
-    """Where a preview writes, each time somewhere else."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace, self._given = workspace, Counter[str]()
-
-    def __call__(self, what: What) -> str:
-        self._given[what] += 1
-        place = self._workspace.at(what, 0)
-        return place if self._given[what] == 1 else f"{place}-{self._given[what]}"
 
 
 def _rejected(

@@ -1,7 +1,7 @@
 """Register a table at the new location of its warehouse, with the same identity and history.
 
     check  the new location holds a Delta table with this table's identity, and the old location does not
-    write  one compare-and-set: the location                  relocate
+    write  one compare-and-set: the location                                                         relocate
     name   main's name in Spark's catalog, if it has one: lead it to the new location                move_name
     end    abandon an unfinished refresh of a dead owner, by main's log at the new location
 

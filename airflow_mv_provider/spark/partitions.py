@@ -27,11 +27,6 @@ def in_scope(rows: DataFrame, layout: Layout) -> DataFrame:
     return rows if layout.is_whole else rows.where(_looked_at(rows, layout))
 
 
-def out_of_scope(rows: DataFrame, layout: Layout) -> DataFrame:
-    """Return the rows that a refresh does not compare."""
-    return rows.where(F.lit(False)) if layout.is_whole else rows.where(_is_not(_looked_at(rows, layout)))
-
-
 def is_frozen(rows: DataFrame, table: RefreshableTable) -> Column:
     """Return the condition that a row lies in a partition older than the definition's bound; never NULL."""
     return F.coalesce(_first(rows, table) < _bound(rows, table, table.frozen_before), F.lit(False))

@@ -124,12 +124,11 @@ def test_rows_that_moved_and_rows_that_are_gone_are_found_without_a_join(lake: A
 def test_fingerprints_are_written_as_one_without_what_is_gone(table: Any, monkeypatch: Any, never_joined: None) -> None:
     """A row that changed and changed back is known again; while its layers lie on each other it is looked up."""
     monkeypatch.setattr(published_rows, "_ROWS_PER_CHANGE", 1)
-    monkeypatch.setattr(published_rows, "_MAX_LAYERS", 3)
-    for value in ("'x'", "concat('v', id)", "'x'", "concat('v', id)"):
+    for value in ("'x'", "concat('v', id)"):
         change(table, f"UPDATE {{t}} SET v = {value} WHERE id = 3")
         table.refresh()
 
-    assert len(kept(table).fingerprints) == 2
+    assert len(kept(table).fingerprints) == 3
     monkeypatch.setattr(published_rows, "_MAX_LAYERS", 0)
     change(table, "UPDATE {t} SET v = 'y' WHERE id = 4")
     table.refresh()
@@ -173,6 +172,7 @@ def test_frozen_partitions_do_not_keep_the_others_from_being_known(lake: Any) ->
     report = lake.refresh()
 
     assert (report.rows_updated, kept(lake).num_rows, len(kept(lake).fingerprints) > 0) == (1, 40, True)
+    assert Counter(lake.rows("orders")) == Counter(row for row in lake.rows("raw/orders") if row[1] >= 1)
 
 
 @REST

@@ -49,7 +49,7 @@ class FencedMain:
     """Main's snapshot at one epoch's fence.
 
     is_fenced       : no older epoch can write main any more
-    needs_no_fence       : this epoch has no fence in main's log: the last publish is one for it
+    needs_no_fence  : this epoch has no fence in main's log: the last publish is one for it
     base            : main's version that chunks are compared with; a new round moves it forward
     is_out_of_reach : main is missing or replaced, its log cannot be read, or it refuses even the fence, so it refuses
                       every commit of an older epoch too. If such a commit succeeds after main was repaired, the next

@@ -171,8 +171,7 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
     feed.check_keys(work.spark, work.layout, written, main)
-    changes = recorded_changes.read(work.spark, work.layout, written.path)
-    keys.check_storable(work.definition, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
+    _check_storable(work, written)
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
     is_counted = isinstance(found, Upserts) or found.is_counted
@@ -199,14 +198,19 @@ def _write_changes(
     if known is not None:
         new, files = source_files.read_new(work, known)
         if isinstance(found, Upserts):
-            return _write_replacing(work, new, main, published, path, total(files.values())), files
+            expected = total(files.values())
+            written = _write_upserts(work, new, main, published, path, expected.num_rows)
+            return (written if published.totals + written.total == expected else None), files
         feed.write(new.withColumn(corrections.SIGN, F.lit(1)), layout, path)
         return recorded_changes.measured(work.spark, layout, path), files
     match found:
         case SignedRows():
             feed.write(_signed_rows(work, since, main), layout, path)
         case Upserts():
-            path = _write_upserts(work, main, published, since, path)
+            frontier, reader = work.refresh.frontier, work.source.reader
+            new = feed.copied(work.source.changed(since, frontier, main, layout), layout, work.unwritten("new"))
+            num_rows = reader.num_rows(frontier) if reader.is_unique(layout.table.key) else None
+            return _write_upserts(work, new, main, published, path, num_rows), {}
         case _:
             assert_never(found)
     return recorded_changes.measured(work.spark, layout, path), {}
@@ -230,48 +234,27 @@ def _signed_rows(work: Work, since: Frontier, main: DataFrame) -> DataFrame:
     return source.log.signed(events, layout.shaped(main), layout.table.key)
 
 
-def _write_upserts(work: Work, main: DataFrame, published: Published, since: Frontier, path: str) -> str:
-    """Write the corrections of a source that lists rows that came or changed, and not those that were deleted.
+def _write_upserts(
+    work: Work, new: DataFrame, main: DataFrame, published: Published, path: str, num_rows: int | None
+) -> Written:
+    """Write the corrections by which rows that came or changed replace main's rows with their keys.
 
-    If the source's keys are unique, the number of its rows shows whether any was deleted. Otherwise two rows with one
-    key could hide a deleted one, so the keys are read.
+    If main would then have more rows than the source, some were deleted, and the keys of both sides show which.
 
-    returns : where the corrections lie
-    raises  : DuplicateKeyError; SourceChangedError; and any other error of reading the source
-    """
-    layout, definition = work.layout, work.definition
-    rows = work.source.changed(since, work.refresh.frontier, main, layout)
-    new = feed.copied(rows, layout, work.unwritten("new"))
-    keys.check_unique(new.where(~any_null(definition.key)), definition)
-    if work.source.reader.is_unique(definition.key):
-        feed.write_replacing(new, main, layout, path)
-        num_rows = (published.totals + recorded_changes.measured(work.spark, layout, path).total).num_rows
-        if num_rows == work.source.reader.num_rows(work.refresh.frontier):
-            return path
-        path = work.unwritten("changes")
-    feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
-    return path
-
-
-def _write_replacing(
-    work: Work, new: DataFrame, main: DataFrame, published: Published, path: str, expected: Totals
-) -> Written | None:
-    """Write the corrections that turn main into the source, as the rows of its new files show them.
-
-    new      : the rows of new files, (*columns, _mv_hash bigint)
-    expected : the totals of all the source's rows
-    returns  : None if the corrections do not account for all changes
-    raises   : DuplicateKeyError, if two rows of new files have one key: the totals would not show that
+    new      : (*columns, _mv_hash bigint)
+    num_rows : of the source; None if that does not show deleted rows, because two with one key could hide one
+    raises   : DuplicateKeyError, if two of the new rows have one key; and any error of reading the source
     """
     spark, layout = work.spark, work.layout
     keys.check_unique(new.where(~any_null(work.definition.key)), work.definition)
-    feed.write_replacing(new, main, layout, path)
-    written = recorded_changes.measured(spark, layout, path)
-    if expected.num_rows < (published.totals + written.total).num_rows:
-        path = work.unwritten("changes")
-        feed.write_replacing(new, main, layout, path, work.whole_source)
+    if num_rows is not None:
+        feed.write_replacing(new, main, layout, path)
         written = recorded_changes.measured(spark, layout, path)
-    return written if published.totals + written.total == expected else None
+        if (published.totals + written.total).num_rows <= num_rows:
+            return written
+        path = work.unwritten("changes")
+    feed.write_replacing(new, main, layout, path, layout.shaped(work.whole_source))
+    return recorded_changes.measured(spark, layout, path)
 
 
 def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str:
@@ -429,7 +412,13 @@ def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
     if table.may_move and written.num_inserted and (work.is_progressive or not layout.is_whole):
         keys.check_unmoved(changes.where(F.col(corrections.OP) == "I"), main, table)
     feed.check_keys(spark, layout, written, main, are_new_known=True)
-    keys.check_storable(table, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
+    _check_storable(work, written)
+
+
+def _check_storable(work: Work, written: Written) -> None:
+    """Refuse partition values of new rows that Delta would store as other values."""
+    changes = recorded_changes.read(work.spark, work.layout, written.path)
+    keys.check_storable(work.definition, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
 
 
 def _strategy(work: Work, fenced: FencedMain, found: _Read) -> tuple[Strategy, str]:

@@ -110,23 +110,19 @@ class Work:
         A way to stage that fails leaves half of its files there, and a task of its job may still be writing. All of
         them are removed with the workspace.
         """
-        return self._numbered(self.workspace.at(what, self.own.epoch))
+        return self._places(self.workspace.at(what, self.own.epoch))
 
     def keepable(self, name: str) -> Kept:
         """Return where to write something that is kept beyond the refresh if it publishes, as `unwritten` does."""
-        return Kept(self.own.refresh_id, self._numbered(name))
+        return Kept(self.own.refresh_id, self._places(name))
 
     def place_of(self, kept: Kept) -> str:
         """Return where kept files lie."""
         return replace(self.workspace, refresh_id=kept.refresh_id).kept(kept.name)
 
-    def _numbered(self, place: str) -> str:
-        self._given[place] += 1
-        return place if self._given[place] == 1 else f"{place}-{self._given[place]}"
-
     @cached_property
-    def _given(self) -> Counter[str]:
-        return Counter()
+    def _places(self) -> Places:
+        return Places()
 
     @cached_property
     def layout(self) -> Layout:
@@ -261,6 +257,17 @@ class Work:
         batch = self.refresh.batch
         assert batch is not None
         return base_of(self.store, self.table, self.store.state(self.table.id), batch.lower)
+
+
+class Places:
+    """Gives each place once: the second time with a number, and so on."""
+
+    def __init__(self) -> None:
+        self._given = Counter[str]()
+
+    def __call__(self, place: str) -> str:
+        self._given[place] += 1
+        return place if self._given[place] == 1 else f"{place}-{self._given[place]}"
 
 
 def totals_of_main(work: Work, published: Published | None) -> dict[str, Totals] | None:

@@ -24,7 +24,7 @@ from airflow_mv_provider.spark.compare.recorded_changes import Written
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout, columns, sql_type
 
-_MAX_BROADCAST_KEYS = 1_000_000
+MAX_BROADCAST_KEYS = 1_000_000
 _ORDERED = ("byte", "short", "integer", "long", "decimal", "date", "timestamp", "timestamp_ntz", "string")
 
 
@@ -95,25 +95,13 @@ def write_replacing(
     with translated(table.name):
         keys_of_new = new.select(*key)
         num_rows, *extremes = new.agg(F.count(F.lit(1)), *key_ranges.extremes(layout)).collect()[0]
-        if num_rows <= _MAX_BROADCAST_KEYS:
+        if num_rows <= MAX_BROADCAST_KEYS:
             keys_of_new = F.broadcast(keys_of_new)
         old = layout.shaped(_in_range(main, layout, extremes)).join(keys_of_new, list(table.key), "left_semi")
         if source is not None:
             old = old.unionByName(layout.shaped(main).join(source.select(*key), list(table.key), "left_anti"))
-        write_between(new, hashing.aligned(old, layout), layout, path)
-
-
-def write_between(new: DataFrame, former: DataFrame, layout: Layout, path: str) -> None:
-    """Write the corrections by which rows replace their former ones.
-
-    new    : (*columns, _mv_hash bigint), each key once
-    former : (*group_by, _mv_hash bigint, ...)
-    cost   : one shuffle of both, of `former` only keys and hashes: half of what `write` of both needs
-    raises : EngineError
-    """
-    with translated(layout.table.name):
-        old = former.select(*columns(layout.table.group_by), hashing.HASH)
-        storage.write(corrections.between(new, old, layout), path)
+        former = hashing.aligned(old, layout).select(*columns(table.group_by), hashing.HASH)
+        storage.write(corrections.between(new, former, layout), path)
 
 
 def check_keys(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -33,11 +34,11 @@ from airflow_mv_provider.spark.layout import Layout, columns
 
 log = logging.getLogger(__name__)
 
-_MAX_BROADCAST_KEYS = 1_000_000
 _MAX_HASHED_KEYS = 20_000_000
 _MAX_NAMED = 500
 _MAX_SHOWN = 20
 _KEY = "_mv_key"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +111,8 @@ def compared(
             before = {name: found for name, found in before.items() if name in set(differing)}
     kept = {name: found for name, found in known.partitions.items() if name not in before}
     if probed is not None:
-        try:
-            found = _probed(hashed, main, layout, Known(before, probed, known.num_shards), place)
-        except InterruptedRefreshError:
-            raise
-        except MvError as error:
-            if fingerprints.are_readable(probed, layout.table.name):
-                raise
-            log.warning("%s: the fingerprints of its rows are damaged: %s", layout.table.name, error.problem)
-            found = None
+        of_these = Known(before, probed, known.num_shards)
+        found = _unless_damaged(probed, layout, lambda: _probed(hashed, main, layout, of_these, place))
         if found is not None:
             return Compared(found.written, kept | dict(found.partitions), found.null_keys)
     seen = Observation()
@@ -142,14 +136,25 @@ def estimated_changes(hashed: DataFrame, layout: Layout, known: Known | None) ->
         return None
     some = hashed.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
     narrow = some.select(*columns(layout.table.partition_by), HASH)
-    try:
+    found = fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards)
+
+    def count() -> int:
         with translated(layout.table.name):
-            return 256 * fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards).count()
+            return 256 * found.count()
+
+    return _unless_damaged(known.fingerprints, layout, count)
+
+
+def _unless_damaged(known: DataFrame, layout: Layout, look: Callable[[], T]) -> T | None:
+    """Return what is found by fingerprints; None if these cannot be read."""
+    try:
+        return look()
     except InterruptedRefreshError:
         raise
-    except MvError:
-        if fingerprints.are_readable(known.fingerprints, layout.table.name):
+    except MvError as error:
+        if fingerprints.are_readable(known, layout.table.name):
             raise
+        log.warning("%s: the fingerprints of its rows are damaged: %s", layout.table.name, error.problem)
         return None
 
 
@@ -250,7 +255,7 @@ def _joined(
             storage.write(corrections.keys_between(_narrow(observed, layout), existing, layout), found)
             by = [layout.column(name) for name in table.group_by]
             differing = storage.read(spark, table.name, found, [*CHANGE_COLUMNS, *by])
-            are_few = differing.count() <= _MAX_BROADCAST_KEYS
+            are_few = differing.count() <= feed.MAX_BROADCAST_KEYS
             path = place("changes")
             storage.write(corrections.with_values(differing, again, layout, are_few=are_few), path)
     written = recorded_changes.measured(spark, layout, path)
