@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.definition.schema import columns_of
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import published as published_rows
+from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
 from airflow_mv_provider.spark.compare import fingerprints, hashing, whole
 from airflow_mv_provider.spark.layout import Layout
@@ -309,6 +311,78 @@ def test_bad_keys_are_found(table: Any, statements: tuple[str, ...], error: type
         table.refresh()
 
     assert (table.rows("orders"), table.phase(), table.workspaces()) == (before, "NORMAL", [])
+
+
+def test_look_up_that_fails_costs_time_and_no_row(table: Any, monkeypatch: Any, caplog: Any) -> None:
+    def failing(rows: Any, *_: Any) -> Any:
+        return rows.where(F.raise_error(F.lit("there is not enough memory")).isNotNull())
+
+    monkeypatch.setattr(fingerprints, "unknown", failing)
+    change(table, "UPDATE {t} SET v = 'x' WHERE id = 5", "DELETE FROM {t} WHERE id = 6")
+
+    report = table.refresh()
+
+    assert (report.rows_updated, report.rows_deleted) == (1, 1)
+    assert "not looked up by their fingerprints" in caplog.text
+    is_the_source(table)
+
+
+@REST
+def test_only_those_of_partitions_that_differ_have_to_fit(lake: Any, monkeypatch: Any) -> None:
+    lake.write(ROWS)
+    lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", partition_by=["p"])
+    lake.refresh()
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+    lake.refresh()
+    of_one, of_all = (published_rows.num_bytes(rows, kept(lake).num_shards) for rows in ([20], [20] * 3))
+    monkeypatch.setattr(fingerprints, "_driver_bytes", lambda _: (of_one + of_all) // 2 * fingerprints._PART_OF_DRIVER)
+    joins = list[str]()
+    joined = whole._joined
+    monkeypatch.setattr(whole, "_joined", lambda *args, **more: joins.append("joined") or joined(*args, **more))
+
+    change(lake, "UPDATE {t} SET v = 'one' WHERE p = 1 AND id < 20")
+    lake.refresh()
+    is_the_source(lake)
+    assert joins == []
+
+    change(lake, "UPDATE {t} SET v = 'all' WHERE id < 20")
+    lake.refresh()
+    is_the_source(lake)
+    assert joins == ["joined"]
+
+
+@pytest.mark.parametrize("partition_by", [[], pytest.param(["p"], marks=REST)], ids=["flat", "parts"])
+def test_main_is_overwritten_only_if_a_sample_shows_that_most_rows_differ(
+    lake: Any, partition_by: list[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(cost, "_CHANGE", 1e4)
+    rows = "SELECT id, CAST(id % 3 AS INT) AS p, {} AS v FROM range(4000)"
+    lake.write(rows.format("'first'"))
+    lake.apply(partition_by=partition_by)
+    lake.refresh()
+    for number in range(2):
+        lake.write(rows.format(f"'n{number}'"))
+        lake.refresh(strategy="corrections")
+
+    for value, strategy, num_updated in (
+        ("if(id = 7, 'x', 'n1')", "corrections", 1),
+        ("if(id % 10 < 9, concat('of ', id), 'n1')", "replace", 4000),
+    ):
+        lake.write(rows.format(value))
+        plan = lake.refresher().plan("orders", Request())
+        report = lake.refresh()
+
+        assert (plan.strategy, report.strategy, report.rows_updated) == ("replace", strategy, num_updated)
+        is_the_source(lake)
+    assert lake.refresh(force=True).rows_unchanged == 4000
+
+
+def test_memory_counts_the_lists_of_small_partitions_beside_a_large_one() -> None:
+    one = published_rows.num_bytes([6_400_000], published_rows.shard_count(6_400_000))
+    small = published_rows.num_bytes([6_400_000, *[20] * 100_000], published_rows.shard_count(6_400_000))
+
+    assert one < 6 * 6_400_000
+    assert small - one > 80 * 2_000_000
 
 
 @REST

@@ -33,7 +33,7 @@ def test_main_is_replaced_where_it_is_asked_for(table):
 
     report = table.refresh(strategy="replace")
 
-    assert (report.strategy, report.rows_inserted, report.rows_deleted) == ("replace", 60, 60)
+    assert (report.strategy, report.rows_inserted, report.rows_updated, report.rows_deleted) == ("replace", 0, 60, 0)
     assert table.versions() == before + 1
     assert table.rows("orders") == table.rows("raw/orders")
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
@@ -118,7 +118,7 @@ def test_copy_that_lost_rows_does_not_replace_main(lake, at_point):
     lake.apply(source=source | {"options": {"header": "true"}})
 
     def truncate() -> None:
-        copy = next((lake.root / "_mv").glob("*/copies/*/*"))
+        copy = next((lake.root / "_mv").glob("*/*/staging-*"))
         for file in copy.glob("*.parquet"):
             file.unlink()
 

@@ -116,9 +116,7 @@ def test_killed_at_each_durable_write(lake, point):
     assert (died, recovered) == (-signal.SIGKILL, 0), err
     assert lake.rows() == lake.wanted()
     assert lake.amv("refresh", "orders")[1]["outcome"] == "nothing_to_do"
-    staged = [
-        name for name in lake.store.names(f"{lake.name}/_mv") if "/digests/" not in name and "/copies/" not in name
-    ]
+    staged = [name for name in lake.store.names(f"{lake.name}/_mv") if "/kept/" not in name]
     assert staged == []
 
 

@@ -18,6 +18,7 @@ _MAX_SHARDS = 1 << 30
 _MAX_LAYERS = 6  # each is a few more small files to read
 _MAX_GROWTH = 16
 _ROWS_PER_CHANGE = 16  # above it, fingerprints are written anew
+_BYTES_PER_ROW, _BYTES_PER_SHARD = 4, 80  # of a list of them in Spark's hash table
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,14 @@ def shard_count(most_rows: int) -> int:
     most_rows : rows of the largest partition
     """
     return min(_MAX_SHARDS, 1 << max(0, (most_rows // _ROWS_PER_SHARD).bit_length() - 1))
+
+
+def num_bytes(num_rows: Iterable[int], num_shards: int) -> int:
+    """Return about how many bytes the fingerprints of some partitions take in memory.
+
+    num_rows : of each partition; a small one has a list of its own for nearly each row, if another one is large
+    """
+    return sum(_BYTES_PER_ROW * rows + _BYTES_PER_SHARD * min(rows, num_shards) for rows in num_rows)
 
 
 def is_outgrown(most_rows: int, num_shards: int) -> bool:

@@ -26,7 +26,14 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.progress.chunk import WHOLE, Chunk, plan_chunks
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
-from airflow_mv_provider.core.progress.published import Kept, Published, is_outgrown, layers_below, shard_count
+from airflow_mv_provider.core.progress.published import (
+    Kept,
+    Published,
+    is_outgrown,
+    layers_below,
+    num_bytes,
+    shard_count,
+)
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
@@ -170,7 +177,9 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
-    feed.check_keys(work.spark, work.layout, written, main)
+    # Main's rows with the keys of upserts, and of a log's events, were looked up already; each key of them is one row.
+    are_new_known = isinstance(found, Upserts) or work.definition.source_kind.is_log
+    feed.check_keys(work.spark, work.layout, written, main, are_new_known=are_new_known)
     _check_storable(work, written)
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
@@ -312,10 +321,13 @@ def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Publis
     hashed, copy, files = _read_once(work, rows, ids or {})
     found = _Read({}, copy=copy, hashed=hashed, files=files)
     main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, fenced.base), layout))
-    if fenced.is_empty or _is_overwritten(work, hashed, known):
-        parts, null_keys = totals.by_partition(hashed, definition)
-        if null_keys:
-            raise keys.null_key(hashed, definition, null_keys)
+    summed = None
+    if fenced.is_empty or _may_overwrite(work):
+        summed = whole.summed_up(hashed, layout, None if choice.wanted == "replace" else known)
+    if summed is not None and (fenced.is_empty or _is_worth_overwriting(work, summed)):
+        if summed.null_keys:
+            raise keys.null_key(hashed, definition, summed.null_keys)
+        parts = summed.partitions
         is_same = known is not None and with_added({}, parts) == with_added({}, known.partitions)
         if is_same and not layout.dropped:
             return replace(found, partitions=parts)
@@ -323,12 +335,15 @@ def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Publis
             return _loaded(work, replace(found, partitions=parts))
         if layout.dropped or total(parts.values()).num_rows:
             counts, is_unique = keys.counted(hashed, main, definition)
+            if sum(each.desired for each in counts.values()) != total(parts.values()).num_rows:
+                parts, _ = totals.by_partition(hashed, definition)  # Spark had summed up some tasks' rows twice
             if not is_unique or definition.may_move:
                 keys.check_unique(hashed, definition)
             return replace(found, partitions=parts, overwritten=counts)
     compared = whole.compared(
         *(hashed, main, layout, known, work.unwritten),
         small=work.settings.fingerprint_rows,
+        summed=summed,
         are_totals_first=strategy.are_totals_first(definition, choice) and before is None,
     )
     if compared.null_keys:
@@ -377,8 +392,8 @@ def _loaded(work: Work, found: _Read) -> _Read:
     return replace(found, written=recorded_changes.measured(work.spark, layout, path))
 
 
-def _is_overwritten(work: Work, hashed: DataFrame, known: whole.Known | None) -> bool:
-    """True if main, which has rows, is overwritten without a comparison of rows."""
+def _may_overwrite(work: Work) -> bool:
+    """True if main may be overwritten without a comparison of rows, if most of them differ."""
     layout, wanted = work.layout, work.refresh.choice.wanted
     if layout.dropped:
         return True
@@ -388,14 +403,13 @@ def _is_overwritten(work: Work, hashed: DataFrame, known: whole.Known | None) ->
         return False
     if strategy.count_obstacle(work.definition) is not None or may_come_to_wait(work) or work.is_adopting:
         return False  # changed rows must be counted one by one, or listed; the keys of an adopted table are compared
-    if wanted == "replace":
+    return wanted == "replace" or work.refresh.choice.strategy == "replace"
+
+
+def _is_worth_overwriting(work: Work, summed: whole.Summed) -> bool:
+    if work.layout.dropped or work.refresh.choice.wanted == "replace" or summed.num_changes is None:
         return True
-    if work.refresh.choice.strategy != "replace":
-        return False
-    num_changes = whole.estimated_changes(hashed, work.layout, known)
-    if known is None or num_changes is None:
-        return True
-    return cost.is_worth_replacing(total(known.partitions.values()).num_rows, num_changes)
+    return cost.is_worth_replacing(total(summed.partitions.values()).num_rows, summed.num_changes)
 
 
 def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
@@ -411,7 +425,7 @@ def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
         recorded_changes.check_adoptable(spark, layout, written)
     if table.may_move and written.num_inserted and (work.is_progressive or not layout.is_whole):
         keys.check_unmoved(changes.where(F.col(corrections.OP) == "I"), main, table)
-    feed.check_keys(spark, layout, written, main, are_new_known=True)
+    feed.check_keys(spark, layout, written, main, are_new_known=not table.may_move)
     _check_storable(work, written)
 
 
@@ -453,7 +467,7 @@ def _known(work: Work, published: Published | None) -> whole.Known | None:
         return None
     if not layout.is_whole:
         before = partitions.of_scope(work.spark, layout, before)
-    if not published.fingerprints or not fingerprints.fit(work.spark, published.num_rows):
+    if not published.fingerprints:
         return whole.Known(before)
     paths = [work.place_of(each) for each in published.fingerprints]
     try:
@@ -478,10 +492,10 @@ def _seal(work: Work, fenced: FencedMain, found: _Read, chosen: Strategy) -> Sea
         log.info("%s: no fingerprints of its rows are kept: %s", work.table.name, error.problem)
         kept, num_shards = (), 0
     with translated(work.table.name):
-        num_bytes = sum(storage.num_bytes(work.spark, each) for each in (found.copy, path) if each is not None)
+        size = sum(storage.num_bytes(work.spark, each) for each in (found.copy, path) if each is not None)
     return Seal(
         found.copy,
-        num_bytes,
+        size,
         sealed,
         work.layout.columns,
         strategy=chosen,
@@ -506,13 +520,11 @@ def _fingerprints(work: Work, published: Published | None, found: _Read) -> tupl
     num_rows = total(found.partitions.values()).num_rows
     most_rows = max((each.num_rows for each in found.partitions.values()), default=0)
     if found.was_joined:
-        if (
-            found.hashed is None
-            or not work.refresh.scope.is_everything
-            or not (num_rows >= work.settings.fingerprint_rows and fingerprints.fit(work.spark, num_rows))
-        ):
+        if found.hashed is None or not work.refresh.scope.is_everything or num_rows < work.settings.fingerprint_rows:
             return (), 0
         num_shards = shard_count(most_rows)
+        if not fingerprints.fit(work.spark, num_bytes([most_rows], num_shards)):
+            return (), 0  # those of one partition would not, so they would hardly ever be used
         kept = work.keepable(place)
         fingerprints.write(found.hashed, table, num_shards, work.place_of(kept))
         return (kept,), num_shards
@@ -538,8 +550,8 @@ def _ready(work: Work, fenced: FencedMain, seal: Seal, found: _Read) -> Staged:
         recorded: tuple[RecordedChunk, ...] = (overwritten(work.own, found.overwritten, seal.totals, fenced.base),)
     else:
         with translated(work.table.name):
-            num_bytes = storage.num_bytes(work.spark, seal.changes) if seal.changes else 0
+            size = storage.num_bytes(work.spark, seal.changes) if seal.changes else 0
         recorded = recorded_chunks(
-            *(chunks, found.written, found.partitions, work.own), base=fenced.base, num_bytes=num_bytes
+            *(chunks, found.written, found.partitions, work.own), base=fenced.base, num_bytes=size
         )
     return Staged(seal, chunks, recorded)

@@ -111,7 +111,7 @@ def check_keys(
 
     written : corrections of main
     main    : its rows
-    are_new_known : main is known to have no row with an inserted key in the same partition
+    are_new_known : main is known to have no row with an inserted key, and each of them is one row
     cost    : a scan of main's keys in the range of those that are inserted, if any are
     raises  : NullKeyError, DuplicateKeyError
     """
@@ -122,7 +122,7 @@ def check_keys(
         raise keys.null_key(changes.where(is_new), table, null_keys)
     if any(part.twice for part in parts):
         raise _twice(changes.where(op == "?"), table)
-    if not written.num_inserted or (are_new_known and not table.may_move):
+    if not written.num_inserted or are_new_known:
         return
     with translated(table.name):
         inserted, deleted = (changes.where(op.isin(*each)).select(*key) for each in ("I", "DX"))

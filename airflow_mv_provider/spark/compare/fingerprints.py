@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare.corrections import NEW_HASH, OLD_HASH
 from airflow_mv_provider.spark.compare.hashing import HASH
@@ -28,8 +28,7 @@ from airflow_mv_provider.spark.layout import Layout, columns
 _SHARD, _ADDED, _REMOVED, _GONE, _PRINT = "_mv_shard", "_mv_added", "_mv_removed", "_mv_gone", "_mv_print"
 _LAYER = "_mv_layer"
 _LIST: schema.Type = {"type": "array", "elementType": "integer", "containsNull": True}
-_BYTES = 4.1  # a row
-_PART_OF_DRIVER = 8  # of the driver's memory; above it, looking up rows was slower than joining them
+_PART_OF_DRIVER = 6  # of the driver's memory; above it, looking up rows was slower than joining them
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _COLUMNS = (schema.Column(_SHARD, "long"), schema.Column(_ADDED, _LIST), schema.Column(_REMOVED, _LIST))
 
@@ -60,19 +59,25 @@ def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Seque
     below   : where the layers before them lie
     cost    : a scan and a shuffle of all fingerprints
     """
-    table, none = layout.table, F.lit(None).cast("array<int>")
-    layers = [*_layers(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
-    place = [*columns(table.partition_by), F.col(_SHARD)]
-    every = reduce(DataFrame.unionByName, (each.withColumn(_LAYER, F.lit(n)) for n, each in enumerate(layers)))
-    lists = [
-        F.flatten(F.collect_list(F.when(F.col(_LAYER) == n, F.col(name)))).alias(f"{name}_{n}")
-        for n in range(len(layers))
-        for name in (_ADDED, _REMOVED)
-    ]
-    left = F.col(f"{_ADDED}_0")
-    for n in range(1, len(layers)):
-        left = F.concat(F.array_except(left, f"{_REMOVED}_{n}"), F.col(f"{_ADDED}_{n}"))
-    found = every.groupBy(*place).agg(*lists).select(*place, left.alias(_ADDED), none.alias(_REMOVED))
+    table, empty = layout.table, F.array().cast("array<int>")
+    lowest, *others = [*_layers(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
+    place = [*table.partition_by, _SHARD]
+    numbered = (each.withColumn(_LAYER, F.lit(n)) for n, each in enumerate(others))
+    # Of each layer what it removes comes first: NULL is sorted before what is added.
+    steps = F.array_sort(F.collect_list(F.struct(_LAYER, _ADDED, _REMOVED)))
+
+    def after(left: Column, step: Column) -> Column:
+        return F.concat(F.array_except(left, F.coalesce(step[_REMOVED], empty)), F.coalesce(step[_ADDED], empty))
+
+    gone = F.flatten(F.collect_list(_REMOVED)).alias(_GONE)
+    folded = reduce(DataFrame.unionByName, numbered).groupBy(*columns(place))
+    b, o = lowest.alias("b"), folded.agg(F.aggregate(steps, empty, after).alias(_ADDED), gone).alias("o")
+    on = [F.col(f"b.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in place]
+    both = b.join(o.hint("shuffle_hash"), reduce(Column.__and__, on), "full_outer")
+    of_below, gone_from, plus = (F.coalesce(name, empty) for name in (f"b.{_ADDED}", f"o.{_GONE}", f"o.{_ADDED}"))
+    left = F.concat(F.array_except(of_below, gone_from), plus)
+    names = [F.coalesce(f"b.{quoted(name)}", f"o.{quoted(name)}").alias(name) for name in place]
+    found = both.select(*names, left.alias(_ADDED), F.lit(None).cast("array<int>").alias(_REMOVED))
     with translated(table.name):
         storage.write(found, path)
 
@@ -84,18 +89,6 @@ def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> DataFrame
     raises  : SealBrokenError, when a layer is missing
     """
     return _joined(_layers(spark, layout, paths))
-
-
-def are_readable(found: DataFrame, where: str) -> bool:
-    """True if fingerprints can be read, all of them."""
-    try:
-        with translated(where):
-            found.agg(F.sum(F.size(_ADDED))).collect()
-    except InterruptedRefreshError:
-        raise
-    except MvError:
-        return False
-    return True
 
 
 def _layers(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> list[DataFrame]:
@@ -127,9 +120,9 @@ def _joined(layers: Sequence[DataFrame]) -> DataFrame:
     return both.withColumn(_ADDED, left).drop(_GONE)
 
 
-def fit(spark: SparkSession, num_rows: int) -> bool:
-    """True if the fingerprints of so many rows can be sent to every task."""
-    return num_rows * _BYTES <= _driver_bytes(spark) // _PART_OF_DRIVER
+def fit(spark: SparkSession, num_bytes: int) -> bool:
+    """True if fingerprints of so many bytes in memory can be sent to every task."""
+    return num_bytes <= _driver_bytes(spark) // _PART_OF_DRIVER
 
 
 def unknown(rows: DataFrame, known: DataFrame, table: RefreshableTable, num_shards: int) -> DataFrame:

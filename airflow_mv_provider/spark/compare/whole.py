@@ -18,10 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.location import What
+from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
+from airflow_mv_provider.core.progress.published import num_bytes
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import partitions, storage
@@ -46,12 +48,30 @@ class Known:
     """What is known of main's rows, as the last publish left them and as they still are.
 
     partitions   : their totals, of those that are compared
-    fingerprints : as `fingerprints.read` returns them; None if there are none, or too many to be sent to every task
+    fingerprints : as `fingerprints.read` returns them; None if there are none
     """
 
     partitions: Mapping[str, Totals]
     fingerprints: DataFrame | None = None
     num_shards: int = 0
+
+    def fit(self, spark: SparkSession) -> bool:
+        """True if there are fingerprints, and not too many to be sent to every task."""
+        rows = (each.num_rows for each in self.partitions.values())
+        return self.fingerprints is not None and fingerprints.fit(spark, num_bytes(rows, self.num_shards))
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The totals of the source's rows, by partition.
+
+    null_keys   : how many rows have a NULL key
+    num_changes : about how many rows main does not have; None if that is not known
+    """
+
+    partitions: Mapping[str, Totals]
+    null_keys: int = 0
+    num_changes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +98,7 @@ def compared(
     place: Callable[[What], str],
     *,
     small: int,
+    summed: Summed | None = None,
     are_totals_first: bool = False,
 ) -> Compared:
     """Compare the rows of the source with main's, and write the corrections.
@@ -87,32 +108,34 @@ def compared(
     known  : of exactly these rows of main; None if nothing is known
     place  : returns where something is to be written
     small  : up to so many rows are joined whole; of more only keys and hashes, and then the rows that differ
+    summed : the source's totals, if they are known already
     are_totals_first : most rows, or most natural partitions, are expected to be as published
     cost  : one scan of the source if nothing differs, or two with `are_totals_first` if something does. A probe: a scan
             of main for the keys of changed rows; with deletes a join of all keys. A join: a scan of both, and a shuffle
             of their keys and hashes. Where nothing is known, one more scan of the source
     raises : SealBrokenError; EngineError, and any other error of reading the source
     """
+    if summed is None and (known is None or are_totals_first):
+        summed = Summed(*totals.by_partition(_narrow(hashed, layout), layout.table))
     if known is None:
-        parts, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
-        num_rows = total(parts.values()).num_rows
-        return Compared(
-            _joined(hashed, main, layout, place, hashed, is_small=num_rows <= small), parts, null_keys, was_joined=True
-        )
+        assert summed is not None
+        is_small = total(summed.partitions.values()).num_rows <= small
+        written = _joined(hashed, main, layout, place, hashed, is_small=is_small)
+        return Compared(written, summed.partitions, summed.null_keys, was_joined=True)
     before, probed = known.partitions, known.fingerprints
-    if are_totals_first:
-        now, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
+    if summed is not None:
+        now = summed.partitions
         differing = sorted(name for name in {*now, *before} if now.get(name, Totals()) != before.get(name, Totals()))
         if not differing:
-            return Compared(None, now, null_keys)
+            return Compared(None, now, summed.null_keys)
         if layout.table.partition_by and len(differing) <= _MAX_NAMED:
             hashed, main = (_of(side, layout, differing) for side in (hashed, main))
             probed = None if probed is None else _of(probed, layout, differing)
             before = {name: found for name, found in before.items() if name in set(differing)}
     kept = {name: found for name, found in known.partitions.items() if name not in before}
-    if probed is not None:
-        of_these = Known(before, probed, known.num_shards)
-        found = _unless_damaged(probed, layout, lambda: _probed(hashed, main, layout, of_these, place))
+    of_these = Known(before, probed, known.num_shards)
+    if of_these.fit(hashed.sparkSession):
+        found = _unless_it_fails(layout, lambda: _probed(hashed, main, layout, of_these, place))
         if found is not None:
             return Compared(found.written, kept | dict(found.partitions), found.null_keys)
     seen = Observation()
@@ -127,34 +150,42 @@ def compared(
     return Compared(written, kept | after, null_keys, was_joined=True)
 
 
-def estimated_changes(hashed: DataFrame, layout: Layout, known: Known | None) -> int | None:
-    """Return about how many of the source's rows main does not have; None if that is not known.
+def summed_up(hashed: DataFrame, layout: Layout, known: Known | None) -> Summed:
+    """Return the totals of the source's rows, and about how many of them main does not have.
 
-    cost : a scan of the source; every 256th row is looked up
+    cost : a scan of the source, two of one with partitions; every 256th row is looked up
     """
-    if known is None or known.fingerprints is None:
-        return None
-    some = hashed.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
-    narrow = some.select(*columns(layout.table.partition_by), HASH)
-    found = fingerprints.unknown(narrow, known.fingerprints, layout.table, known.num_shards)
+    table, narrow = layout.table, _narrow(hashed, layout)
+    if known is None or not known.fit(hashed.sparkSession):
+        return Summed(*totals.by_partition(narrow, table))
+    found, num_shards = known.fingerprints, known.num_shards
+    assert found is not None
+    seen = Observation()
+    rows = narrow.observe(seen, *totals.measure(), totals.null_keys(table))
+    some = rows.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
 
     def count() -> int:
-        with translated(layout.table.name):
-            return 256 * found.count()
+        with translated(table.name):
+            return 256 * fingerprints.unknown(some, found, table, num_shards).count()
 
-    return _unless_damaged(known.fingerprints, layout, count)
+    num_changes = _unless_it_fails(layout, count)
+    if table.partition_by or num_changes is None:
+        return Summed(*totals.by_partition(narrow, table), num_changes)
+    now, null_keys = totals.observed(seen)
+    return Summed({WHOLE_TABLE: now}, null_keys, num_changes)
 
 
-def _unless_damaged(known: DataFrame, layout: Layout, look: Callable[[], T]) -> T | None:
-    """Return what is found by fingerprints; None if these cannot be read."""
+def _unless_it_fails(layout: Layout, look: Callable[[], T]) -> T | None:
+    """Return what is found by fingerprints; None if they are damaged, or memory does not suffice for them.
+
+    An error that is the source's comes again when the rows are read without fingerprints.
+    """
     try:
         return look()
     except InterruptedRefreshError:
         raise
     except MvError as error:
-        if fingerprints.are_readable(known, layout.table.name):
-            raise
-        log.warning("%s: the fingerprints of its rows are damaged: %s", layout.table.name, error.problem)
+        log.warning("%s: rows are not looked up by their fingerprints: %s", layout.table.name, error.problem)
         return None
 
 
