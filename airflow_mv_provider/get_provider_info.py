@@ -14,11 +14,10 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-mv-provider",
         "name": "Refreshable Delta tables",
-        "description": "Keep Delta tables equal to a source: stage it, compare, publish the differences.",
+        "description": "Keep Delta tables in sync with sources that have no change feed.",
         "integrations": [
             {
                 "integration-name": "Refreshable Delta tables",
-                "external-doc-url": "https://airflow-mv-provider.readthedocs.io/",
                 "tags": ["software"],
             }
         ],
@@ -57,7 +56,7 @@ def _option(description: str, *, type: str = "string", example: str, **more: Any
     }
 
 
-_OPERATORS = ("refresh", "groups", "ingest", "submit", "maintenance", "transfer", "audit", "factory")
+_OPERATORS = ("refresh", "groups", "ingest", "submit", "maintenance", "transfer", "audit", "row_history", "factory")
 
 _CONNECTION: dict[str, Any] = {
     "connection-type": "mv",

@@ -1,5 +1,6 @@
 """What the repository promises of itself: fixed names, and nothing of one machine or registry in any file."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -183,15 +184,43 @@ def test_the_wheel_holds_every_file_of_the_package() -> None:
     assert ours - packed == set()
 
 
-def test_registry_file_says_the_same_as_pyproject() -> None:
+def test_registry_file_lists_every_class_that_users_put_into_dags() -> None:
     listed = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text(encoding="utf-8"))
-    metadata = project()["project"]
 
     classes = [entry["module"] for group in listed.values() if isinstance(group, list) for entry in group]
 
-    assert listed["package-name"] == metadata["name"]
-    assert listed["docs-url"] == metadata["urls"]["Documentation"]
-    assert [name for name in classes if not exists(name.rpartition(".")[0])] == []
+    assert listed["package-name"] == project()["project"]["name"]
+    assert sorted(classes) == sorted(public_classes())
+
+
+def public_classes() -> list[str]:
+    """Return the operators, sensors, triggers, notifiers and hooks of the package, but not what others derive from."""
+    package = ROOT / "airflow_mv_provider"
+    files = [*(file for kind in ("operators", "sensors", "triggers", "hooks") for file in package.glob(f"{kind}/*.py"))]
+    found = [
+        f"{'.'.join(file.relative_to(ROOT).with_suffix('').parts)}.{node.name}"
+        for file in [*files, package / "notifications.py"]
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        and re.fullmatch(r"[A-Z]\w*(Operator|Sensor|Trigger|Notifier|Hook)", node.name)
+    ]
+    return [name for name in found if not name.endswith(".task.MvOperator")]
+
+
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        (".github/workflows/ci.yaml", "vendor.github-workflows"),
+        (".github/workflows/release.yaml", "vendor.github-workflows"),
+        (".github/dependabot.yml", "vendor.dependabot"),
+    ],
+)
+def test_files_for_github_are_valid(file: str, kind: str) -> None:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", kind, file]
+
+    run = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
