@@ -71,8 +71,10 @@ class FreshnessNotifier(BaseNotifier):
 
     Args:
         table: Name of a registered table.
-        http_conn_id, prefix: As of `RefreshNotifier`.
-        mv_conn_id, database_url: See `hooks.mv` for their defaults.
+        http_conn_id: As of `RefreshNotifier`.
+        prefix: As of `RefreshNotifier`.
+        mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
+        database_url: Address of the metadata database, instead of a connection.
         context: Given by Airflow when a deadline was missed.
     """
 

@@ -55,7 +55,8 @@ class FirstTask(MvOperator):
         overrides: Names of guards to set aside.
         force: Compare even if the source reports no change.
         partitions: Refresh only these: each a value, or the list of all partition columns' values.
-        partition_from, partition_until: Refresh only this half-open range of the first partition column.
+        partition_from: Refresh only partitions whose first column is at least this.
+        partition_until: Refresh only partitions whose first column is below this.
         interval: Duration of one value of the first partition column: refresh only the partitions of the run's own
             interval, which scheduled runs and backfills have (see `core.scope.interval`). A run without one
             refreshes everything that is new.

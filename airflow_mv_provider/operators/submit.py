@@ -86,10 +86,10 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     """Refresh a table with spark-submit, with all phases in the driver, and push the refresh id.
 
     Accepts the arguments of `RefreshTableOperator` and of `SparkSubmitOperator`: conn_id, conf, deploy_mode, ...
+    Unless `conf` has them, the confs by which driver and executors are in UTC are added.
 
     Args:
         application: Program to submit; default this package's own.
-        conf: Spark confs; unless it has them, those by which driver and executors are in UTC are added.
         packages: Maven coordinates of Delta's jars; "" if the cluster has them.
         database_url_file: File on the driver's machine with the database's address, for cluster mode.
         poll_interval: Seconds between two checks of a driver that an earlier try has submitted.

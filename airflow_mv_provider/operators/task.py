@@ -48,7 +48,9 @@ class MvOperator(BaseOperator):
     """Base class of this provider's operators.
 
     Args:
-        mv_conn_id, database_url, warehouse: See `hooks.mv` for their defaults.
+        mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
+        database_url: Address of the metadata database, instead of a connection.
+        warehouse: Root of the tables, instead of the configured one.
         queue_timeout: Seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour;
             no limit in a backfill run, which waits for the backfill's other runs.
         queue_interval: Seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`.

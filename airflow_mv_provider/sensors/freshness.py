@@ -29,7 +29,8 @@ class TableFreshnessSensor(BaseSensorOperator):
         measured_from: "check", the time at which a refresh last looked at the source, even if it found nothing new;
             or "source", the time of the source's state that the table has. By default as for the table's own target,
             and "check" with `max_age` or `since`.
-        mv_conn_id, database_url: See `hooks.mv` for their defaults.
+        mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
+        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table", "since")

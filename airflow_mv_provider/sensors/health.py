@@ -24,7 +24,8 @@ class HealthSensor(BaseSensorOperator):
         ingestion: Instead of it, the name of an ingestion, for all of its tables and the release of its offsets.
         statuses: Created, starting, running, paused, stalled, dropped; default running.
         fails: Fail at once if a table is stalled and a person must act, instead of waiting.
-        mv_conn_id, database_url: See `hooks.mv` for their defaults.
+        mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
+        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table", "ingestion")

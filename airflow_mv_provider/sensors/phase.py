@@ -22,7 +22,8 @@ class TablePhaseSensor(BaseSensorOperator):
     Args:
         table: Name of a registered table.
         phases: NORMAL, REFRESHING, MERGING or CLEANUP; default NORMAL.
-        mv_conn_id, database_url: See `hooks.mv` for their defaults.
+        mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
+        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table",)

@@ -74,7 +74,7 @@ class RefreshableTable(Part):
     model_config = ConfigDict(json_schema_extra=_allowed_combinations)
 
     name: str = Field(description="One to three parts joined by dots; the table's path under the warehouse.")
-    source: AnySource
+    source: AnySource = Field(description="Where its rows come from; `type` names the kind of source.")
     key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
     partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of the table.")
     publish: Literal["atomic", "progressive"] = Field(

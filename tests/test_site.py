@@ -1,0 +1,74 @@
+"""The documentation's site is built without a warning, and its reference has all that is public."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from airflow_mv_provider import exceptions
+from airflow_mv_provider.cli.main import main
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.get_provider_info import get_provider_info
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(place)]
+
+    run = subprocess.run(
+        build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    return place
+
+
+def text(site: Path, page: str) -> str:
+    return (site / page / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_reference_has_all_that_is_public(site: Path) -> None:
+    listed = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text(encoding="utf-8"))
+    classes = [entry["module"] for group in listed.values() if isinstance(group, list) for entry in group]
+    codes = {each.code for each in vars(exceptions).values() if inspect.isclass(each) and hasattr(each, "code")}
+    definition, commands = text(site, "reference/definition"), text(site, "reference/commands")
+
+    assert [name for name in classes if f'id="{name}"' not in text(site, "reference/airflow")] == []
+    assert [name for name in RefreshableTable.model_fields if f"<code>{name}</code>" not in definition] == []
+    assert [name for name in main.commands if f"amv {name}" not in commands] == []
+    assert [code for code in codes - {"MV-ERROR"} if f"<code>{code}</code>" not in text(site, "reference/errors")] == []
+
+
+@pytest.mark.slow
+def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    loading = re.compile(
+        r'<(?:img|script|iframe)[^>]*\ssrc="(https?:[^"]*)"|<link[^>]*stylesheet[^>]*href="(https?:[^"]*)"'
+    )
+
+    found = {str(page.relative_to(site)): loading.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
+
+    assert {page: links for page, links in found.items() if links} == {}
+    assert "Why not overwrite" in html.unescape((site / "index.html").read_text(encoding="utf-8"))
+
+
+def test_every_setting_is_on_the_page_of_settings() -> None:
+    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    package = [file.read_text(encoding="utf-8") for file in (ROOT / "airflow_mv_provider").rglob("*.py")]
+    variables = {name for code in package for name in re.findall(r"\"(AMV_[A-Z0-9_]*[A-Z0-9])\"", code)}
+    options = get_provider_info()["config"]["mv"]["options"]
+
+    assert len(variables) > 15
+    assert {name for name in variables if f"`{name}" not in page} == set()
+    assert {name for name in options if f"`{name}`" not in page} == set()
