@@ -23,6 +23,7 @@ from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.audit_command import audit
 from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
+from airflow_mv_provider.cli.grouped import GroupedCommands
 from airflow_mv_provider.cli.health_command import health
 from airflow_mv_provider.cli.history_commands import history, ledger
 from airflow_mv_provider.cli.ingest_command import ingest
@@ -52,7 +53,28 @@ if TYPE_CHECKING:
     from airflow_mv_provider.runner.relocation import Relocated
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_SECTIONS = {
+    "Keep tables equal to their sources": ("apply", "refresh", "plan", "ingest", "load"),
+    "See what is and was": ("status", "history", "ledger", "health", "why"),
+    "Judge and undo": ("diff", "approve", "reject", "audit", "rollback", "export"),
+    "Operate": ("pause", "resume", "cancel", "recover", "relocate", "drop"),
+    "Set up": ("db", "server", "warm-up", "schema"),
+}
+_EXAMPLES = (
+    ("amv apply tables.yaml", "register tables, or change their definitions"),
+    ("amv refresh orders", "bring a table up to date; again whenever you like"),
+    ("amv refresh orders --read-only", "see what would change, and write nothing"),
+    ("amv refresh orders --from 2026-03-01 --until 2026-04-01", "only these partitions"),
+    ("amv rollback orders --to 12 --note 'a bad export'", "take a publish back"),
+)
+
+
+@click.group(
+    cls=GroupedCommands,
+    sections=_SECTIONS,
+    examples=_EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="amv")
 def main() -> None:
     """Keep Delta tables equal to their sources.
