@@ -16,7 +16,7 @@ _BAD = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
 
 FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
     "all": lambda line: True,
-    "under way": lambda line: line.is_under_way,
+    "in progress": lambda line: line.is_under_way,
     "needs attention": lambda line: (
         line.is_held
         or line.is_left
@@ -31,7 +31,7 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
 
 COLUMNS: Mapping[str, str] = {
     "table": "Table",
-    "phase": "Phase",
+    "phase": "State",
     "fresh": "Fresh as of",
     "last": "Last refresh",
     "took": "Took",

@@ -42,7 +42,7 @@ def statuses_text(statuses: Sequence[TableStatus]) -> str:
         )
         for s in statuses
     ]
-    return "\n".join(table(("table", "phase", "version", "under way", "last refresh"), rows, numbers_from=5))
+    return "\n".join(table(("table", "phase", "version", "in progress", "last refresh"), rows, numbers_from=5))
 
 
 def status_text(status: TableStatus) -> str:

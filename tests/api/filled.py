@@ -40,7 +40,6 @@ GUARD = ErrorReport(
     "412,077 of the table's 1,030,000 rows would be deleted (40.0%; the guard allows 30.0%).",
     "If the difference is correct, refresh once with `--override`, the guard's name, and the reason in `--note`.",
 )
-HELD = "max_deleted_fraction: 82,400 of the table's 240,000 rows would be deleted (34.3%; the guard allows 30.0%)."
 CORRUPT = ErrorReport(
     "MV-FILE-CORRUPT",
     "web_clicks: raw/clicks/2026-11-21.json, record 18,211: a value of `amount` is not a DECIMAL(12,2).",
@@ -255,13 +254,15 @@ def hold(keeper: Keeper, key: str | None = None) -> Hold:
     own = keeper.begin(CORRECTIONS, key=key)
     keeper.clock.pass_ms(12_000)
     keeper.seal(own, 12.0)
-    for number in range(len(keeper.partitions)):
-        keeper.compare(own, number)
+    counts = [keeper.compare(own, number) for number in range(len(keeper.partitions))]
+    deleted, main = sum(each.deleted for each in counts), sum(each.main for each in counts)
+    reason = f"max_deleted_fraction: {deleted:,} of the table's {main:,} rows would be deleted"
+    reason += f" ({deleted / main:.2%}; the guard allows 0.01%)."
     empty = RecordedChunk(REST, own.epoch, 0, 5, "/wh/changes-rest", 3, -7, 1200, ())
     keeper.store.merging.record_chunk(own, empty)
     guards = ["max_deleted_fraction"]
     keeper.store.samples.keep(own, SAMPLE)
-    return keeper.store.holds.begin(own, 0, HELD, guards, hold_ms=24 * HOUR_MS)
+    return keeper.store.holds.begin(own, 0, reason, guards, hold_ms=24 * HOUR_MS)
 
 
 def fail_interval(keeper: Keeper) -> None:

@@ -38,9 +38,9 @@ def test_it_needs_attention_and_is_neither_publishing_nor_left(user, store, tabl
     held(store, table)
 
     listed = user.get(f"{PAGE}/?show=needs+attention").text
-    assert "held for a decision" in listed
+    assert "awaiting approval" in listed
     assert "publishing" not in listed
-    assert "no process works on it" not in listed
+    assert "stalled" not in listed
 
 
 def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
@@ -48,7 +48,7 @@ def test_the_tables_page_says_why_and_how_to_decide(user, store, table):
 
     page = user.get(URL).text
 
-    assert "Held for a decision" in page
+    assert "Awaiting approval" in page
     assert "5 of the table&#39;s 33 rows would be deleted &lt;b&gt;." in page
     assert "amv diff orders" in page
     assert "works on it any more" not in page
@@ -203,6 +203,6 @@ def test_after_the_decision_it_is_no_longer_held(user, store, table):
 
     after = user.get(f"{URL}/now").text
 
-    assert "Held for a decision" in before
-    assert "Held for a decision" not in after
+    assert "Awaiting approval" in before
+    assert "Awaiting approval" not in after
     assert before.split("data-revision=")[1].split(" data")[0] != after.split("data-revision=")[1].split(" data")[0]

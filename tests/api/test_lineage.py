@@ -61,7 +61,7 @@ def test_tables_are_listed_in_the_order_in_which_rows_come_to_them(user, store, 
     assert re.fullmatch(
         r"Normal published fresh as of (just now|\d+ s ago) Reads: raw/customers Then: totals", found["customers"]
     )
-    assert found["orders"] == "Normal failed fresh as of never Reads: raw/orders Then: totals"
+    assert found["orders"] == "Last failed fresh as of never Reads: raw/orders Then: totals"
     assert found["totals"] == (
         "Normal fresh as of never late Reads: customers , orders , raw/rates Also started by: s3://bucket/<landing>"
         " Then: DAG Report & send"

@@ -55,14 +55,14 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
 
     found = lines(viewer.get(f"{PAGE}/").text)
 
-    assert re.fullmatch(r"hourly, repair Merging 2 of 3 never none yet (due|in \d+ \w+)", found["orders"])
+    assert re.fullmatch(r"hourly, repair Merging 2 of 3 partitions never none yet (due|in \d+ \w+)", found["orders"])
     lonely = (
         "<b>Alone & bold</b> ann & co #<b>sales #gold Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago)"
         r" \d.*s 60 4.2 kB on request"
     )
     assert re.fullmatch(lonely, found["lonely"])
     assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
-    assert re.fullmatch(r"Normal never failed MV-ENGINE (just now|.* ago) 0.0 s no DAG", found["broken"])
+    assert re.fullmatch(r"Last failed never failed MV-ENGINE (just now|.* ago) 0.0 s no DAG", found["broken"])
 
 
 def test_what_a_browser_has_is_not_sent_again_until_it_changes(viewer, store):
@@ -111,7 +111,7 @@ def several(store):
     ("query", "shown"),
     [
         ({}, ["broken", "busy", "fine", "halted"]),
-        ({"show": "under way"}, ["busy"]),
+        ({"show": "in progress"}, ["busy"]),
         ({"show": "needs attention"}, ["broken"]),
         ({"show": "paused"}, ["halted"]),
         ({"show": "no such filter"}, ["broken", "busy", "fine", "halted"]),
@@ -244,7 +244,7 @@ def test_filters_say_how_many_they_would_show(viewer, several):
     page = viewer.get(f"{PAGE}/", params={"show": "paused"}).text
 
     counts = re.findall(r">([\w ]+) <span class=\"count\">(\d+)<", page)
-    assert counts == [("All", "4"), ("Under way", "1"), ("Needs attention", "1"), ("Paused", "1")]
+    assert counts == [("All", "4"), ("In progress", "1"), ("Needs attention", "1"), ("Paused", "1")]
 
 
 def test_a_dags_tab_is_its_tables(viewer, store):

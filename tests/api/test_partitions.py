@@ -139,7 +139,7 @@ def test_open_page_is_told_nothing_twice_and_notices_a_refresh(user, store, tabl
 
     assert lines(page)["2"].startswith("running")
     assert "data-live" in page
-    assert "A refresh is under way" in page
+    assert "A refresh is in progress" in page
 
 
 def test_hostile_names_stay_names(user, store):

@@ -229,8 +229,8 @@ def test_the_dialog_says_what_a_run_will_do_while_a_refresh_runs(user, store, po
 
     page = user.get(URL).text
 
-    assert "A refresh is under way" not in before
-    assert re.search(r"A refresh is under way \(Refreshing, began .*?\)", text_of(page))
+    assert "A refresh is in progress" not in before
+    assert re.search(r"A refresh is in progress \(Refreshing, began .*?\)", text_of(page))
     assert said in text_of(page)
     assert 'href="../../dags/hourly/runs/manual__1"' in page
 

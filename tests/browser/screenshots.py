@@ -82,6 +82,9 @@ def main(folder: Path) -> None:
         form.get_by_role("button", name="Which partitions").click()
         form.get_by_text("One value per line").scroll_into_view_if_needed()
         write(form, folder / "form-light.png")
+        for theme in ("light", "dark"):
+            page = window("/mv/tables/gold.margins#decide", viewport=TALL, color_scheme=theme)
+            write(page.locator(".under-way"), folder / f"held-{theme}.png")
         page = window("/mv/tables/orders", viewport=WIDE, color_scheme="light")
         write(page.locator("#past"), folder / "history-light.png")
 

@@ -141,7 +141,7 @@ def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open
     page = open_page(LIST)
 
     page.get_by_role("link", name=re.compile("Needs attention")).click()
-    page.get_by_role("link", name="held for a decision").click()
+    page.get_by_role("link", name="awaiting approval").click()
     page.get_by_role("button", name="Approve", exact=True).click()
     assert keeper.store.state(keeper.table.id).is_held, "not without a reason"
     page.get_by_label("Why, for the history").fill("a region was closed")

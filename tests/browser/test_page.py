@@ -67,7 +67,7 @@ def test_progress_moves_without_loading_again(open_page, keepers):
     own = keeper.owned()
     keeper.compare(own, before)
 
-    page.get_by_text(f"{before + 1} of {PARTITIONS}", exact=True).wait_for()
+    page.get_by_text(f"{before + 1} of {PARTITIONS} partitions", exact=True).wait_for()
     assert page.evaluate("window.sameDocument")
 
 
@@ -157,7 +157,7 @@ def test_an_open_table_notices_a_refresh_that_others_began(open_page, keepers):
     own = keeper.begin(CORRECTIONS)
     page.clock.run_for(10_000)
 
-    page.get_by_role("heading", name="Refresh under way").wait_for()
+    page.get_by_role("heading", name="Refresh in progress").wait_for()
     assert page.get_by_role("button", name="Cancel").count() == 1
     assert page.evaluate("window.sameDocument && document.activeElement.id") == "act-refresh"
     keeper.finish(own)
@@ -175,11 +175,11 @@ def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(
     own = keeper.begin(CORRECTIONS)
     page.clock.run_for(10_000)
 
-    page.get_by_role("dialog").get_by_text("A refresh is under way").wait_for()
+    page.get_by_role("dialog").get_by_text("A refresh is in progress").wait_for()
     assert page.get_by_label("Only show the differences").is_checked()
     assert page.evaluate("document.querySelector('#now[data-live]')") is None, "behind it nothing moves"
     page.get_by_role("button", name="Back").click()
-    page.get_by_role("heading", name="Refresh under way").wait_for()
+    page.get_by_role("heading", name="Refresh in progress").wait_for()
     assert page.evaluate("document.activeElement.id") == "act-refresh"
     keeper.finish(own)
 

@@ -155,7 +155,7 @@ def test_open_pages_notice_a_refresh_that_others_began_and_its_end(stack, window
         stack.write("sales", sales("4"))
         run_id = stack.trigger("sales")
 
-        table.get_by_role("heading", name="Refresh under way").wait_for()
+        table.get_by_role("heading", name="Refresh in progress").wait_for()
         listed.bring_to_front()
         listed.locator("#tables").get_by_text(re.compile("Refreshing|Merging|Cleanup")).first.wait_for()
         stack.succeeds("sales", run_id)
@@ -219,11 +219,11 @@ def test_a_table_picked_in_the_list_is_refreshed_with_what_was_chosen_there(stac
 def test_a_run_that_is_asked_for_while_one_works_waits_in_sight(stack, window, filled):
     rows, first = stack.write("sales", sales("11")), stack.trigger("sales")
     with opened(window, stack, "/mv/tables/sales") as page:
-        page.get_by_role("heading", name="Refresh under way").wait_for()
+        page.get_by_role("heading", name="Refresh in progress").wait_for()
         press(page, "Refresh")
         dialog = page.get_by_role("dialog")
         dialog.get_by_text(
-            re.compile(r"A refresh is under way [\s\S]*waits for its turn, at place 1 of the queue")
+            re.compile(r"A refresh is in progress [\s\S]*waits for its turn, at place 1 of the queue")
         ).wait_for()
         press(dialog, "Start")
         said = page.get_by_text(re.compile(r"Run manual__\S+ was started"))
@@ -259,7 +259,7 @@ def test_a_held_refresh_whose_task_failed_is_decided_and_goes_on_from_there(stac
     assert stack.status("sales").is_held
 
     with opened(window, stack, "/mv/?show=needs+attention") as page:
-        page.get_by_role("link", name="held for a decision").press("Enter")
+        page.get_by_role("link", name="awaiting approval").press("Enter")
         page.get_by_label("Why, for the history").fill(HOSTILE)
         press(page, "Approve")
         page.get_by_text("Approved: the next refresh").wait_for()

@@ -302,7 +302,7 @@
       waiting && dags.length === 1 ? "Its DAG is paused: the run waits until it is unpaused." : "",
       waiting && dags.length > 1 ? counted(waiting, "DAG is paused: its run waits until it is unpaused.", "DAGs are paused: their runs wait until they are unpaused.") : "",
       having("tablePaused").length ? `${counted(having("tablePaused").length, "table is", "tables are")} paused: a run fails there unless you resume it first.` : "",
-      having("busy").length ? `${counted(having("busy").length, "table has", "tables have")} a refresh under way: a run waits there, or tries again later.` : "",
+      having("busy").length ? `${counted(having("busy").length, "table has", "tables have")} a refresh in progress: a run waits there, or tries again later.` : "",
     ];
     const lines = texts.filter((text) => text).map((text) => Object.assign(document.createElement("p"), { textContent: text }));
     dialog.querySelector("#runs-said").replaceChildren(...lines);
