@@ -19,7 +19,7 @@ typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
 .PHONY: help setup demo demo-ingest up shell down test test-cpu test-all test-rest crash-matrix object-store soak \
-	soak-stream soak-hands release-check lint check fast model docs bench clean
+	soak-stream soak-hands release-check lint check fast model docs trial-install bench clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ lint: $(stamp) ## check format, style, types, security and known vulnerabilities
 
 model: $(stamp) ## explore the protocol's states and show the weaker designs' traces; simulate histories and crashes
 	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py tests/model/ingestion/test_ingestion_model.py
+
+trial-install: $(stamp) ## do what the README says of installing, in an empty environment; a minute
+	@$(bin)/python scripts/trial_install.py
 
 docs: $(stamp) ## build the documentation's site into site/, warnings as errors
 	@NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict

@@ -1,0 +1,98 @@
+"""Do what README.md says under *Install* and *A table*, in an empty environment: `make trial-install`.
+
+    a new venv with stock Airflow ─▶ the documented pip command ─▶ `airflow mv db migrate`
+    ─▶ the README's definition and DAG ─▶ `airflow dags test` ─▶ `airflow mv status`: both tables are published
+
+Commands and files are taken from the README itself, so it fails where the page is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+_OF_OTHERS = ("AIRFLOW_", "AMV_", "PYTHON")  # settings of whoever runs this
+ORDERS = "order_id,ordered_on,customer,amount\n1,2026-01-15,ann,9.90\n2,2026-02-01,bob,5.00\n"
+CUSTOMERS = """
+import sys
+from airflow_mv_provider.spark.session import local_session
+
+spark = local_session()
+rows = spark.sql("SELECT 1 AS customer_id, 'ann' AS name UNION ALL SELECT 2, 'bob'")
+rows.write.format("delta").save(sys.argv[1])
+spark.stop()
+"""
+
+
+def main() -> None:
+    """Install, refresh, and say what came of it."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix="amv-trial-") as folder:
+        home, warehouse = Path(folder, "airflow"), Path(folder, "warehouse")
+        environment = {
+            **{
+                name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AMV_", "PYTHON"))
+            },
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__MV__WAREHOUSE": str(warehouse),
+            "VIRTUAL_ENV": str(Path(folder, "venv")),
+            "PATH": f"{Path(folder, 'venv', 'bin')}:{os.environ['PATH']}",
+        }
+        install(Path(folder, "venv"), readme, environment)
+        write_tables(home / "dags", warehouse, readme)
+        run("airflow db migrate", environment)
+        run("airflow mv db migrate", environment)
+        Path(folder, "customers.py").write_text(CUSTOMERS, encoding="utf-8")
+        run(f"python {folder}/customers.py {warehouse}/raw/customers", environment)
+        run("airflow dags test sales", environment)
+        status = run("airflow mv status", environment)
+        if status.count("published") != 2:
+            sys.exit(f"✗ Not both tables are published:\n{status}")
+        print(status)
+
+
+def install(venv: Path, readme: str, environment: Mapping[str, str]) -> None:
+    """Make an environment with Airflow alone, and install the package as the README says."""
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    (airflow,) = re.findall(
+        r"^apache-airflow==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    (command,) = re.findall(r"^    (pip install .*)$", readme, re.MULTILINE)
+    pip, beside = "pip install --quiet", f"-c {ROOT / 'constraints.txt'}"
+    if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"):
+        pip = f"{uv} pip install --quiet"  # several times faster, and the same
+    run(f"{pip} {beside} {airflow}", environment)
+    run(f"{command.replace('pip install', pip)} {beside}", environment)
+
+
+def write_tables(dags: Path, warehouse: Path, readme: str) -> None:
+    """Write the README's definition and DAG, and the files that they read."""
+    dags.mkdir(parents=True)
+    for language, name in (("yaml", "tables.yaml"), ("python", "sales.py")):
+        (text,) = re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
+        (dags / name).write_text(text, encoding="utf-8")
+    (warehouse / "raw" / "orders").mkdir(parents=True)
+    (warehouse / "raw" / "orders" / "2026.csv").write_text(ORDERS, encoding="utf-8")
+
+
+def run(command: str, environment: Mapping[str, str]) -> str:
+    """Run a command in the checkout, and return what it prints; leave where it fails."""
+    print(f"▸ {command}", flush=True)
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"✗ It failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
