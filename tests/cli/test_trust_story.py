@@ -1,4 +1,4 @@
-"""The commands of docs/trust.md, from a bad file to the repair of main, run as they stand."""
+"""The commands of docs/bad-file.md, from a bad file to the repair of main, run as they stand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.conftest import read_independently
 pytestmark = [pytest.mark.slow, pytest.mark.in_test_all]
 
 BLOCKS = re.findall(
-    r"```bash\n(.*?)```", (Path(__file__).parents[2] / "docs/trust.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    r"```bash\n(.*?)```", (Path(__file__).parents[2] / "docs/bad-file.md").read_text(encoding="utf-8"), flags=re.DOTALL
 )
 COMPLETE = {1: "12.50", 2: "8.00", 3: "5.25", 4: "7.00", 5: "3.10", 6: "9.99"}
 
