@@ -17,6 +17,7 @@ from airflow_mv_provider.core.secret import every_spelling
 from airflow_mv_provider.definition_file import parse
 from airflow_mv_provider.exceptions import (
     DefinitionError,
+    DuplicateKeyError,
     EventError,
     SourceDeniedError,
     SourceReplacedError,
@@ -286,6 +287,19 @@ def test_row_moves_to_another_partition(shop):
 
     assert shop.rows == [(1, "b"), (3, "c")]
     assert counts(shop.refresh(force=True))[1:] == (0, 0, 0)
+
+
+def test_two_rows_with_one_key_in_two_partitions_are_an_error(shop):
+    """Records that are rows each: none of them takes the place of another."""
+    shop.send(row(1, "a"))
+    shop.apply("none", partition_by=["v"])
+    shop.refresh()
+    shop.send(row(7, "x"), row(7, "y"))
+
+    with pytest.raises(DuplicateKeyError):
+        shop.refresh()
+
+    assert shop.rows == [(1, "a")]
 
 
 @pytest.mark.in_test_all

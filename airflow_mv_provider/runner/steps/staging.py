@@ -107,7 +107,7 @@ class _Read:
     copy       : where the rows were copied to
     hashed     : all rows, (*columns, _mv_hash bigint); None if only changes were read
     files      : the totals of the source's files
-    was_joined : all rows were compared, and not by fingerprints
+    was_joined : all rows were compared, and no fingerprints of main's are known
     """
 
     partitions: Mapping[str, Totals]
@@ -177,9 +177,8 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
         problem = "the rows of the source's new files do not show all that has changed"
         log.warning("%s: %s, so everything is compared", work.table.name, problem)
         return problem
-    # Main's rows with the keys of upserts, and of a log's events, were looked up already; each key of them is one row.
-    are_new_known = isinstance(found, Upserts) or work.definition.source_kind.is_log
-    feed.check_keys(work.spark, work.layout, written, main, are_new_known=are_new_known)
+    # Main's rows with the keys of upserts were looked up already, in all partitions, and no two upserts have one key.
+    feed.check_keys(work.spark, work.layout, written, main, are_new_known=isinstance(found, Upserts))
     _check_storable(work, written)
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
@@ -475,7 +474,7 @@ def _known(work: Work, published: Published | None) -> whole.Known | None:
     except SealBrokenError as error:
         log.info("%s: the fingerprints of its rows are not used: %s", work.table.name, error.problem)
         return whole.Known(before)
-    return whole.Known(before, partitions.in_scope(found, layout), published.num_shards)
+    return whole.Known(before, tuple(partitions.in_scope(each, layout) for each in found), published.num_shards)
 
 
 def _seal(work: Work, fenced: FencedMain, found: _Read, chosen: Strategy) -> Seal:
@@ -531,6 +530,8 @@ def _fingerprints(work: Work, published: Published | None, found: _Read) -> tupl
     assert found.written is not None
     if published is None or not published.fingerprints or is_outgrown(most_rows, published.num_shards):
         return (), 0  # the next comparison of all rows writes them
+    if not fingerprints.fit(work.spark, num_bytes([most_rows], published.num_shards)):
+        return (), 0
     changes, num_shards = recorded_changes.read(work.spark, layout, found.written.path), published.num_shards
     below = layers_below(published.fingerprints, num_rows, found.written.num_rows)
     kept = work.keepable(place)

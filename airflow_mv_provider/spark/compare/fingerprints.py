@@ -73,22 +73,22 @@ def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Seque
     folded = reduce(DataFrame.unionByName, numbered).groupBy(*columns(place))
     b, o = lowest.alias("b"), folded.agg(F.aggregate(steps, empty, after).alias(_ADDED), gone).alias("o")
     on = [F.col(f"b.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in place]
-    both = b.join(o.hint("shuffle_hash"), reduce(Column.__and__, on), "full_outer")
+    both = b.join(o, reduce(Column.__and__, on), "full_outer")
     of_below, gone_from, plus = (F.coalesce(name, empty) for name in (f"b.{_ADDED}", f"o.{_GONE}", f"o.{_ADDED}"))
     left = F.concat(F.array_except(of_below, gone_from), plus)
     names = [F.coalesce(f"b.{quoted(name)}", f"o.{quoted(name)}").alias(name) for name in place]
     found = both.select(*names, left.alias(_ADDED), F.lit(None).cast("array<int>").alias(_REMOVED))
+    found = found.where(F.size(_ADDED) > 0)  # of rows and partitions that are gone
     with translated(table.name):
         storage.write(found, path)
 
 
-def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> DataFrame:
-    """Return the fingerprints in all layers: (*partition_by, _mv_shard bigint, _mv_added array<int>); lazy.
+def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> tuple[DataFrame, ...]:
+    """Return the layers of fingerprints, the lowest first: (*partition_by, _mv_shard bigint, ...); lazy.
 
-    returns : several rows of a shard if there are several layers
-    raises  : SealBrokenError, when a layer is missing
+    raises : SealBrokenError, when a layer is missing
     """
-    return _joined(_layers(spark, layout, paths))
+    return tuple(_layers(spark, layout, paths))
 
 
 def _layers(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> list[DataFrame]:
@@ -125,14 +125,14 @@ def fit(spark: SparkSession, num_bytes: int) -> bool:
     return num_bytes <= _driver_bytes(spark) // _PART_OF_DRIVER
 
 
-def unknown(rows: DataFrame, known: DataFrame, table: RefreshableTable, num_shards: int) -> DataFrame:
+def unknown(rows: DataFrame, layers: Sequence[DataFrame], table: RefreshableTable, num_shards: int) -> DataFrame:
     """Return the rows whose fingerprints are not known.
 
-    rows  : (*partition_by, _mv_hash bigint, ...)
-    known : as `read` returns them; sent to every task
+    rows   : (*partition_by, _mv_hash bigint, ...)
+    layers : as `read` returns them, of all partitions or of some; what they add and remove is sent to every task
     """
     r = rows.withColumns({_SHARD: _shard(table, num_shards, HASH), _PRINT: _print(HASH)}).alias("r")
-    k = F.broadcast(known.select(_SHARD, _ADDED).alias("k"))
+    k = F.broadcast(_joined(layers).select(_SHARD, _ADDED).alias("k"))
     is_known = (F.col(f"r.{_SHARD}") == F.col(f"k.{_SHARD}")) & F.array_contains(f"k.{_ADDED}", F.col(f"r.{_PRINT}"))
     return r.join(k, is_known, "left_anti").drop(_SHARD, _PRINT)
 

@@ -48,17 +48,17 @@ class Known:
     """What is known of main's rows, as the last publish left them and as they still are.
 
     partitions   : their totals, of those that are compared
-    fingerprints : as `fingerprints.read` returns them; None if there are none
+    fingerprints : their layers, as `fingerprints.read` returns them; none if there are none
     """
 
     partitions: Mapping[str, Totals]
-    fingerprints: DataFrame | None = None
+    fingerprints: tuple[DataFrame, ...] = ()
     num_shards: int = 0
 
     def fit(self, spark: SparkSession) -> bool:
         """True if there are fingerprints, and not too many to be sent to every task."""
         rows = (each.num_rows for each in self.partitions.values())
-        return self.fingerprints is not None and fingerprints.fit(spark, num_bytes(rows, self.num_shards))
+        return bool(self.fingerprints) and fingerprints.fit(spark, num_bytes(rows, self.num_shards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Compared:
     written    : the corrections; None if nothing differs
     partitions : the totals of the source's rows
     null_keys  : how many of them have a NULL key
-    was_joined : by a join of both sides
+    was_joined : by a join of both sides, because nothing right is known of main's rows
     """
 
     written: Written | None
@@ -130,11 +130,12 @@ def compared(
             return Compared(None, now, summed.null_keys)
         if layout.table.partition_by and len(differing) <= _MAX_NAMED:
             hashed, main = (_of(side, layout, differing) for side in (hashed, main))
-            probed = None if probed is None else _of(probed, layout, differing)
+            probed = tuple(_of(each, layout, differing) for each in probed)
             before = {name: found for name, found in before.items() if name in set(differing)}
     kept = {name: found for name, found in known.partitions.items() if name not in before}
     of_these = Known(before, probed, known.num_shards)
-    if of_these.fit(hashed.sparkSession):
+    may_probe = of_these.fit(hashed.sparkSession)
+    if may_probe:
         found = _unless_it_fails(layout, lambda: _probed(hashed, main, layout, of_these, place))
         if found is not None:
             return Compared(found.written, kept | dict(found.partitions), found.null_keys)
@@ -144,10 +145,12 @@ def compared(
     written = _joined(observed, main, layout, place, hashed, is_small=total(before.values()).num_rows <= small)
     now_there, null_keys = totals.observed(seen)
     after = with_added(before, written.added if written else {})
+    is_anew = may_probe or not probed  # else they are right, and too many of them differ
     if total(after.values()) != now_there and not null_keys:
         log.warning("%s: the totals of its last publish and the changes do not add up", layout.table.name)
         after, null_keys = totals.by_partition(_narrow(hashed, layout), layout.table)
-    return Compared(written, kept | after, null_keys, was_joined=True)
+        is_anew = True
+    return Compared(written, kept | after, null_keys, was_joined=is_anew)
 
 
 def summed_up(hashed: DataFrame, layout: Layout, known: Known | None) -> Summed:
@@ -159,7 +162,6 @@ def summed_up(hashed: DataFrame, layout: Layout, known: Known | None) -> Summed:
     if known is None or not known.fit(hashed.sparkSession):
         return Summed(*totals.by_partition(narrow, table))
     found, num_shards = known.fingerprints, known.num_shards
-    assert found is not None
     seen = Observation()
     rows = narrow.observe(seen, *totals.measure(), totals.null_keys(table))
     some = rows.where(F.col(HASH).bitwiseAND(F.lit(0xFF00).cast("bigint")) == 0)
@@ -218,7 +220,6 @@ def _probed(
     main   : (*columns), with the totals in `known`
     """
     table, spark, seen = layout.table, hashed.sparkSession, Observation()
-    assert known.fingerprints is not None
     candidates, changes = place("candidates"), place("changes")
     with translated(table.name):
         observed = hashed.observe(seen, *totals.measure(), totals.null_keys(table))
