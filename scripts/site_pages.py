@@ -149,8 +149,7 @@ def errors_page() -> str:
 
 COMMANDS = """# Commands
 
-`airflow mv ...` has the same commands, with Airflow's settings. Exit codes: 0 done or nothing to do, 1 a person must
-act, 75 a retry may succeed, 2 wrong usage, 74 done but the output could not be written.
+`airflow mv ...` has the same commands, with Airflow's settings.
 
 ::: mkdocs-click
     :module: airflow_mv_provider.cli.main

@@ -8,11 +8,9 @@ from typing import Any
 
 from airflow_mv_provider.api import words
 from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
-from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.metadata.overview import Overview, TableLine
 
 PAGE_LINES = 100
-_BAD = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
 
 FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
     "all": lambda line: True,
@@ -23,7 +21,7 @@ FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
         or line.is_dropping
         or line.is_late
         or line.obstacle is not None
-        or (line.last is not None and line.last.outcome in _BAD)
+        or line.is_last_bad
     ),
     "paused": lambda line: line.is_paused,
 }

@@ -18,12 +18,12 @@ class GroupedCommands(click.Group):
     def __init__(
         self,
         *args: Any,
-        sections: Mapping[str, Sequence[str]] | None = None,
-        examples: Sequence[tuple[str, str]] = (),
+        sections: Mapping[str, Sequence[str]],
+        examples: Sequence[tuple[str, str]],
         **more: Any,
     ) -> None:
         super().__init__(*args, **more)
-        self.sections, self.examples = sections or {}, examples
+        self.sections, self.examples = sections, examples
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by section."""

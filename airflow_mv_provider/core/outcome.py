@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"  # given up by the process that took it over
 
 
-MAY_BE_REPEATED = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
+UNWANTED = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
 """How a refresh ended without publishing, and not because somebody wanted that."""
 
 EXIT_DONE, EXIT_PERSON, EXIT_USAGE, EXIT_RETRY = 0, 1, 2, 75

@@ -31,7 +31,7 @@ from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.freshness.lateness import SourceCheck, is_late
 from airflow_mv_provider.core.health.health import Facts, Health, Obstacle, health_of
 from airflow_mv_provider.core.health.health_changes import Ended
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.outcome import UNWANTED, ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.holds import is_held
 from airflow_mv_provider.metadata.models import RefreshableTableRow as Table
@@ -119,6 +119,11 @@ class TableLine:
     def is_left(self) -> bool:
         """True if a refresh has not ended and its owner's lease has expired: another process has to take it over."""
         return self.is_under_way and not self.is_lease_live and not self.is_held
+
+    @property
+    def is_last_bad(self) -> bool:
+        """True if the last refresh that ended has failed, or was refused or abandoned."""
+        return self.last is not None and self.last.outcome in UNWANTED
 
     @property
     def health(self) -> Health:

@@ -72,7 +72,7 @@ from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.approval.row_history import RowHistory
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.report import IngestionReport
-from airflow_mv_provider.core.outcome import MAY_BE_REPEATED, Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import UNWANTED, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.refresh_plan import RefreshPlan
 from airflow_mv_provider.core.rejections import in_progress
@@ -396,7 +396,7 @@ class Refresher:
         return relocate_all(self._context, caller, is_old_gone=is_old_gone)
 
     def _has_failed(self, refresh: RefreshRecord) -> bool:
-        return refresh.is_ended and self.store.report(refresh.id).outcome in MAY_BE_REPEATED
+        return refresh.is_ended and self.store.report(refresh.id).outcome in UNWANTED
 
     def _repeat(self, refresh: RefreshRecord, caller: Caller, until: Phase) -> RefreshReport:
         """Begin a refresh as an ended one was begun, and work on it up to phase `until`."""

@@ -335,7 +335,7 @@ def test_only_those_of_partitions_that_differ_have_to_fit(lake: Any, monkeypatch
     lake.refresh()
     change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
     lake.refresh()
-    of_one, of_all = (published_rows.num_bytes(rows, kept(lake).num_shards) for rows in ([20], [20] * 3))
+    of_one, of_all = (published_rows.bytes_in_memory(rows, kept(lake).num_shards) for rows in ([20], [20] * 3))
     monkeypatch.setattr(fingerprints, "_driver_bytes", lambda _: (of_one + of_all) // 2 * fingerprints._PART_OF_DRIVER)
     joins = list[str]()
     joined = whole._joined
@@ -380,8 +380,8 @@ def test_main_is_overwritten_only_if_a_sample_shows_that_most_rows_differ(
 
 
 def test_memory_counts_the_lists_of_small_partitions_beside_a_large_one() -> None:
-    one = published_rows.num_bytes([6_400_000], published_rows.shard_count(6_400_000))
-    small = published_rows.num_bytes([6_400_000, *[20] * 100_000], published_rows.shard_count(6_400_000))
+    one = published_rows.bytes_in_memory([6_400_000], published_rows.shard_count(6_400_000))
+    small = published_rows.bytes_in_memory([6_400_000, *[20] * 100_000], published_rows.shard_count(6_400_000))
 
     assert one < 6 * 6_400_000
     assert small - one > 80 * 2_000_000

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, ErrorReport, Outcome
+from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, UNWANTED, ErrorReport, Outcome
 
 
 class HealthStatus(StrEnum):
@@ -102,7 +102,6 @@ class Health:
         return None if self.problem is None else self.where or namespace_of(self.problem.code)
 
 
-_BAD = (Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED)
 _UNKNOWN = ErrorReport("MV-ABANDONED", "its last refresh ended without a result.", "Refresh again.", True)
 _LEFT = ErrorReport("MV-ABANDONED", "the process of its refresh died.", "Refresh again, or run `amv recover`.", True)
 _HELD = ErrorReport(
@@ -122,7 +121,7 @@ def health_of(facts: Facts) -> Health:
         return Health(HealthStatus.STALLED, None, _LEFT)
     if facts.obstacle is not None and facts.obstacle.ended_ms is None:
         return Health(HealthStatus.STALLED, facts.obstacle.since_ms, facts.obstacle.error)
-    if facts.outcome in _BAD:
+    if facts.outcome in UNWANTED:
         return Health(HealthStatus.STALLED, facts.ended_ms, facts.error or _UNKNOWN)
     if facts.is_published:
         return Health(HealthStatus.RUNNING)

@@ -8,10 +8,9 @@ from datetime import datetime
 
 from airflow_mv_provider.core.health.health import Health, HealthStatus, Namespace, Obstacle
 from airflow_mv_provider.core.ingestion.report import IngestionReport
-from airflow_mv_provider.core.outcome import ErrorReport, Outcome
+from airflow_mv_provider.core.outcome import UNWANTED, ErrorReport, Outcome
 
 _GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
-_BAD = (Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def changes(ended: Iterable[Ended], obstacles: Iterable[Obstacle]) -> tuple[Heal
         if each.outcome in _GOOD
         else Health(HealthStatus.STALLED, each.ended_ms, each.error)
         for each in ended
-        if each.outcome in (*_GOOD, *_BAD)
+        if each.outcome in (*_GOOD, *UNWANTED)
     ]
     events += [Health(HealthStatus.STALLED, each.since_ms, each.error) for each in obstacles]
     events.reverse()  # of two in one millisecond the later one stays the later one

@@ -86,7 +86,7 @@ def shard_count(most_rows: int) -> int:
     return min(_MAX_SHARDS, 1 << max(0, (most_rows // _ROWS_PER_SHARD).bit_length() - 1))
 
 
-def num_bytes(num_rows: Iterable[int], num_shards: int) -> int:
+def bytes_in_memory(num_rows: Iterable[int], num_shards: int) -> int:
     """Return about how many bytes the fingerprints of some partitions take in memory.
 
     num_rows : of each partition; a small one has a list of its own for nearly each row, if another one is large

@@ -29,9 +29,9 @@ from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
 from airflow_mv_provider.core.progress.published import (
     Kept,
     Published,
+    bytes_in_memory,
     is_outgrown,
     layers_below,
-    num_bytes,
     shard_count,
 )
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
@@ -522,19 +522,21 @@ def _fingerprints(work: Work, published: Published | None, found: _Read) -> tupl
         if found.hashed is None or not work.refresh.scope.is_everything or num_rows < work.settings.fingerprint_rows:
             return (), 0
         num_shards = shard_count(most_rows)
-        if not fingerprints.fit(work.spark, num_bytes([most_rows], num_shards)):
-            return (), 0  # those of one partition would not, so they would hardly ever be used
-        kept = work.keepable(place)
+    elif published is None or not published.fingerprints or is_outgrown(most_rows, published.num_shards):
+        return (), 0  # the next comparison of all rows writes them
+    else:
+        num_shards = published.num_shards
+    if not fingerprints.fit(work.spark, bytes_in_memory([most_rows], num_shards)):
+        return (), 0  # those of one partition would not, so they would hardly ever be used
+    kept = work.keepable(place)
+    if found.was_joined:
+        assert found.hashed is not None
         fingerprints.write(found.hashed, table, num_shards, work.place_of(kept))
         return (kept,), num_shards
+    assert published is not None
     assert found.written is not None
-    if published is None or not published.fingerprints or is_outgrown(most_rows, published.num_shards):
-        return (), 0  # the next comparison of all rows writes them
-    if not fingerprints.fit(work.spark, num_bytes([most_rows], published.num_shards)):
-        return (), 0
-    changes, num_shards = recorded_changes.read(work.spark, layout, found.written.path), published.num_shards
+    changes = recorded_changes.read(work.spark, layout, found.written.path)
     below = layers_below(published.fingerprints, num_rows, found.written.num_rows)
-    kept = work.keepable(place)
     if below:
         fingerprints.write_layer(changes, table, num_shards, work.place_of(kept))
     else:

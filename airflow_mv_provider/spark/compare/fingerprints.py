@@ -60,7 +60,7 @@ def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Seque
     cost    : a scan and a shuffle of all fingerprints
     """
     table, empty = layout.table, F.array().cast("array<int>")
-    lowest, *others = [*_layers(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
+    lowest, *others = [*read(changes.sparkSession, layout, below), _layer(changes, table, num_shards)]
     place = [*table.partition_by, _SHARD]
     numbered = (each.withColumn(_LAYER, F.lit(n)) for n, each in enumerate(others))
     # Of each layer what it removes comes first: NULL is sorted before what is added.
@@ -88,12 +88,8 @@ def read(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> tuple[Dat
 
     raises : SealBrokenError, when a layer is missing
     """
-    return tuple(_layers(spark, layout, paths))
-
-
-def _layers(spark: SparkSession, layout: Layout, paths: Sequence[str]) -> list[DataFrame]:
     kinds = [*(layout.column(name) for name in layout.table.partition_by), *_COLUMNS]
-    return [storage.read(spark, layout.table.name, path, kinds) for path in paths]
+    return tuple(storage.read(spark, layout.table.name, path, kinds) for path in paths)
 
 
 def _layer(changes: DataFrame, table: RefreshableTable, num_shards: int) -> DataFrame:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.location import What
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE
-from airflow_mv_provider.core.progress.published import num_bytes
+from airflow_mv_provider.core.progress.published import bytes_in_memory
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
 from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.spark import partitions, storage
@@ -58,7 +58,7 @@ class Known:
     def fit(self, spark: SparkSession) -> bool:
         """True if there are fingerprints, and not too many to be sent to every task."""
         rows = (each.num_rows for each in self.partitions.values())
-        return bool(self.fingerprints) and fingerprints.fit(spark, num_bytes(rows, self.num_shards))
+        return bool(self.fingerprints) and fingerprints.fit(spark, bytes_in_memory(rows, self.num_shards))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ def compared(
             of their keys and hashes. Where nothing is known, one more scan of the source
     raises : SealBrokenError; EngineError, and any other error of reading the source
     """
-    if summed is None and (known is None or are_totals_first):
-        summed = Summed(*totals.by_partition(_narrow(hashed, layout), layout.table))
     if known is None:
-        assert summed is not None
+        summed = summed or summed_up(hashed, layout, None)
         is_small = total(summed.partitions.values()).num_rows <= small
         written = _joined(hashed, main, layout, place, hashed, is_small=is_small)
         return Compared(written, summed.partitions, summed.null_keys, was_joined=True)
     before, probed = known.partitions, known.fingerprints
+    if summed is None and are_totals_first:
+        summed = summed_up(hashed, layout, None)
     if summed is not None:
         now = summed.partitions
         differing = sorted(name for name in {*now, *before} if now.get(name, Totals()) != before.get(name, Totals()))
