@@ -83,6 +83,8 @@ def freshness_deadline(table: RefreshableTable, callback: Callback, *, mv_conn_i
         DefinitionError: If the table has no freshness target.
     """
     if table.freshness is None:
-        raise DefinitionError(table.name, "it has no freshness target.", hint="Add `freshness: {target: 1h}` to it.")
+        raise DefinitionError(
+            table.name, "the table has no freshness target.", hint="Add `freshness: {target: 1h}` to it."
+        )
     reference = TableFreshnessDeadline(table.name, table.freshness.measured_from, mv_conn_id)
     return DeadlineAlert(reference, timedelta(seconds=table.freshness.target), callback, name=f"{table.name} is late")

@@ -75,12 +75,14 @@ def _text_of(path: str | Path) -> str:
         with Path(path).open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
-            raise DefinitionError(str(path), f"it is longer than {_MAX_BYTES:,} bytes.", hint="Check the path.")
+            raise DefinitionError(str(path), f"the file is longer than {_MAX_BYTES:,} bytes.", hint="Check the path.")
         return data.decode("utf-8")
     except OSError as error:
-        raise DefinitionError(str(path), f"it cannot be read: {error.strerror}.", hint="Check the path.") from error
+        raise DefinitionError(
+            str(path), f"the file cannot be read: {error.strerror}.", hint="Check the path."
+        ) from error
     except UnicodeDecodeError as error:
-        raise DefinitionError(str(path), "it is not UTF-8 text.") from error
+        raise DefinitionError(str(path), "the file is not UTF-8 text.") from error
 
 
 def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, ...]:
@@ -160,12 +162,12 @@ def _read(text: str, where: str) -> tuple[yaml.Node | None, object]:
         finally:
             loader.dispose()
     except RecursionError as error:
-        raise DefinitionError(where, "it is nested too deeply.") from error
+        raise DefinitionError(where, "the file is nested too deeply.") from error
     except yaml.YAMLError as error:
         line = getattr(error, "problem_mark", None)
         at = f" in line {line.line + 1}" if line else ""
         raise DefinitionError(
-            where, f"it is not YAML{at}: {getattr(error, 'problem', None) or 'see the file'}."
+            where, f"the file is not YAML{at}: {getattr(error, 'problem', None) or 'see the file'}."
         ) from error
 
 

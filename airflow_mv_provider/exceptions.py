@@ -19,6 +19,9 @@
     │   ├── InterruptedRefreshError    this process was interrupted (Ctrl-C), or its Spark job was cancelled
     │   └── MetadataUnavailableError   the metadata database does not answer
     └── TerminalError                  a person must act (exit code 1)
+        ├── ArgumentError              an argument of a command, task or call is wrong (exit code 2)
+        ├── SettingError               a setting is wrong: AMV_*, `[mv]`, the metadata database's address
+        ├── DependencyError            a program, driver or jar is missing
         ├── DefinitionError            the definition is wrong
         │   ├── CheckInvalidError      a check cannot be evaluated: a column, or its SQL
         │   ├── InvalidIdentifierError a table or column name is not a valid identifier
@@ -27,6 +30,7 @@
         │   ├── SourceFunctionError    a source's function cannot be imported, fails, or returns no DataFrame
         │   └── ConnectionUnknownError the source's connection does not exist, or cannot be used
         ├── TableNotFoundError         no refreshable table has this name
+        ├── NotPublishedError          the table was never published, and what is asked for needs its rows
         ├── TableConflictError         the location belongs to, or overlaps with, another refreshable table
         ├── NameGoneError              the catalog has main's name no longer: it was dropped or renamed
         ├── NameTakenError             main's name in the catalog leads to something else than main
@@ -68,6 +72,7 @@
         ├── DriftError                 an audit has found other rows in main than were published
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
+        ├── MetadataDeniedError        the metadata database refuses what its user may not do
         └── DatabaseVersionError       the metadata database is older or newer than this package
 
 Every class has a stable `code`. A message has three parts: where, what was expected and found, what to do next. Names
@@ -246,6 +251,27 @@ class MetadataUnavailableError(TransientError):
     hint = "Check that the database runs and that its address and password are correct, then try again."
 
 
+class ArgumentError(TerminalError):
+    """An argument of a command, task or call is wrong."""
+
+    code = "MV-ARGUMENT"
+    hint = "Correct the argument."
+
+
+class SettingError(TerminalError):
+    """A setting is wrong: an environment variable, an option of `[mv]`, the metadata database's address."""
+
+    code = "MV-SETTING"
+    hint = "Correct the setting: `AMV_*` in the environment, or `[mv]` in Airflow's configuration."
+
+
+class DependencyError(TerminalError):
+    """A program, driver or jar is missing."""
+
+    code = "MV-DEPENDENCY"
+    hint = "Install what is missing."
+
+
 class DefinitionError(TerminalError):
     """The definition is wrong."""
 
@@ -300,6 +326,13 @@ class TableNotFoundError(TerminalError):
 
     code = "MV-TABLE-UNKNOWN"
     hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the registered tables."
+
+
+class NotPublishedError(TerminalError):
+    """The table was never published, and what is asked for needs its rows."""
+
+    code = "MV-NOT-PUBLISHED"
+    hint = "Refresh it first."
 
 
 class TableConflictError(TerminalError):
@@ -595,6 +628,13 @@ class RefreshPausedError(TerminalError):
 
     code = "MV-PAUSED"
     hint = "Resume it with `amv resume`."
+
+
+class MetadataDeniedError(TerminalError):
+    """The metadata database refuses what its user may not do."""
+
+    code = "MV-DATABASE-DENIED"
+    hint = "Grant the user the rights that it lacks."
 
 
 class DatabaseVersionError(TerminalError):

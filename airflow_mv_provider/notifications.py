@@ -19,7 +19,7 @@ from airflow.sdk import BaseHook, BaseNotifier, Connection, Context, conf
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.submission import is_explained_by
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, MvError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.metadata.reader import Reader
@@ -128,7 +128,7 @@ class FreshnessNotifier(BaseNotifier):
 def freshness_text(found: TableStatus) -> str:
     """Return whether a table is late, and since when, as a sentence."""
     if found.freshness_target is None:
-        return "it has no freshness target."
+        return "the table has no freshness target."
     target = duration_text(found.freshness_target)
     if found.late_at is None:
         return f"late: no refresh of everything has succeeded; its target is {target}."
@@ -216,7 +216,7 @@ def _address_of(connection: Connection) -> str:
     host = connection.host or ""
     address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
     if not address.startswith(("https://", "http://")):
-        raise DefinitionError(
+        raise ConnectionUnknownError(
             f"connection {connection.conn_id}", "its host is not a web address.", hint="Use https://..."
         )
     port = f":{connection.port}" if connection.port else ""

@@ -72,3 +72,12 @@ def test_every_setting_is_on_the_page_of_settings() -> None:
     assert len(variables) > 15
     assert {name for name in variables if f"`{name}" not in page} == set()
     assert {name for name in options if f"`{name}`" not in page} == set()
+
+
+def test_every_metric_is_on_the_page_of_metrics() -> None:
+    page = (ROOT / "docs/metrics.md").read_text(encoding="utf-8")
+    package = [file.read_text(encoding="utf-8") for file in (ROOT / "airflow_mv_provider").rglob("*.py")]
+    sent = {name for code in package for name in re.findall(r"(?:incr|gauge|timing)\(\s*\"([\w.]+)\"", code)}
+
+    assert len(sent) > 8
+    assert sent == set(re.findall(r"^\| `(mv\.[\w.]+)`", page, re.MULTILINE))

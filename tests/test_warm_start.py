@@ -222,7 +222,7 @@ def test_server_needs_no_warm_up():
     done = subprocess.run(amv, env=environment, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "Spark runs on a server" in done.stderr
+    assert "commands use a Spark Connect server" in done.stderr
 
 
 def test_the_environments_garbage_collector_is_not_contradicted(monkeypatch: pytest.MonkeyPatch) -> None:

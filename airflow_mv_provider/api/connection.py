@@ -33,7 +33,7 @@ class _Opened:
 class Connection:
     """Provide the database's reader and the user actions on a table; never another write of the store.
 
-    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError, from each method
+    raises : DatabaseVersionError, MetadataUnavailableError, SettingError, MetadataDeniedError, from each method
     """
 
     def __init__(self) -> None:

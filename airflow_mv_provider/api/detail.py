@@ -122,7 +122,7 @@ def now_of(reader: Reader, table: TableRecord, dags: tuple[DeclaringDag, ...], t
     """
     found = reader.overview(table.name)
     if not found.lines:
-        raise TableNotFoundError(table.name, "it has been dropped.")
+        raise TableNotFoundError(table.name, "the table has been dropped.")
     line = found.lines[0]
     status = reader.status(table)
     running = reader.report(status.refresh_id) if status.refresh_id else None

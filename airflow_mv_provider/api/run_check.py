@@ -14,7 +14,7 @@ from airflow_mv_provider.api.words import listed
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, check_run
 from airflow_mv_provider.core.scope.request import Request, parse_request
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, FrozenPartitionError, MvError
 from airflow_mv_provider.report_text.figures import shown
 
 NOT_UNDERSTOOD = "This is not understood: a JSON object is expected."
@@ -87,7 +87,7 @@ def problems(conf: str, refreshed: Sequence[Refreshed], asked: Sequence[str]) ->
         request = parse_request(params)
     except ValueError:
         return Problems((NOT_UNDERSTOOD,))
-    except (DefinitionError, FrozenPartitionError) as error:
+    except (ArgumentError, FrozenPartitionError) as error:
         return Problems((_text(error),))
     tables: dict[str, list[str]] = defaultdict(list)  # by what is wrong with them
     for each in refreshed:
@@ -109,7 +109,7 @@ def _first(texts: Sequence[str]) -> tuple[str, ...]:
 def _problem(request: Request, each: Refreshed) -> str | None:
     try:
         check_run(request, each.tasks, each.table.definition, each.kind)
-    except (DefinitionError, FrozenPartitionError) as error:
+    except (ArgumentError, FrozenPartitionError) as error:
         return _text(error).removeprefix(f"{shown(each.table.name)}: ")
     return None
 

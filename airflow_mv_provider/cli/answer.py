@@ -24,7 +24,7 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.submission import is_answer
-from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, InterruptedRefreshError, MvError
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
@@ -56,7 +56,9 @@ def answer_of(
     except MvError as error:
         return _failure(refresher.store, name, caller, error, before)
     except KeyboardInterrupt:  # the second one
-        return _failure(refresher.store, name, caller, InterruptedRefreshError(name, "it was interrupted."), before)
+        return _failure(
+            refresher.store, name, caller, InterruptedRefreshError(name, "the refresh was interrupted."), before
+        )
 
 
 def _failure(store: Store, name: str, caller: Caller, error: MvError, before: RefreshReport | None) -> RefreshReport:
@@ -129,7 +131,7 @@ def unexpected(error: Exception, secrets: Sequence[str]) -> ErrorReport:
     if os.environ.get(DEBUG_VARIABLE):
         print(without(secrets, "".join(traceback.format_exception(error))), file=sys.stderr)
     if isinstance(error, UnicodeEncodeError):  # bytes that Python keeps as halves of surrogate pairs
-        return error_report(DefinitionError("amv", "an argument is not UTF-8 text.", hint="Write it in UTF-8."))
+        return error_report(ArgumentError("amv", "an argument is not UTF-8 text.", hint="Write it in UTF-8."))
     first_line = (str(error).strip().splitlines() or [""])[0][:200]
     message = without(secrets, f"unexpected {type(error).__name__}: {first_line}".rstrip(": "))
     return ErrorReport("MV-UNEXPECTED", message, f"This is a bug. Set {DEBUG_VARIABLE}=1 to see where it happened.")

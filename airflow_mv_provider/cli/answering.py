@@ -58,7 +58,7 @@ def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> C
         except MvError as error:
             problem = error_report(error)
         except KeyboardInterrupt:
-            problem = error_report(InterruptedRefreshError("amv", "it was interrupted."))
+            problem = error_report(InterruptedRefreshError("amv", "the command was interrupted."))
         except Exception as error:
             problem = unexpected(error, secrets)
         if problem:

@@ -12,7 +12,7 @@ from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import EXIT_DONE, RefreshReport, exit_code
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.report_text.difference_text import difference_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.runner.local import command_line_caller
@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 def _decision_options(function: Any) -> Any:
     for option in (
         click.option("--note", metavar="TEXT", help="Why, for the history; required."),
-        click.option("--hold", "hold_id", metavar="ID", help="The id that `amv diff` prints: nothing else is decided."),
+        click.option(
+            "--hold",
+            "hold_id",
+            metavar="ID",
+            help="Decide only if what is held still has this id, which `amv diff` prints.",
+        ),
     ):
         function = option(function)
     return click.argument("name")(function)
@@ -34,7 +39,13 @@ def _decision_options(function: Any) -> Any:
 
 @click.command()
 @click.argument("name")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(0, 1000), help="How many rows of a kind.")
+@click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(0, 1000),
+    help="Rows to show of each kind: inserted, updated, deleted.",
+)
 @click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh instead: up to 20 rows of a kind.")
 @answering
 def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> Answer:
@@ -81,7 +92,7 @@ def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer
     After `amv resume` the next refresh brings the source's rows again.
     """
     if not (note or "").strip():
-        raise DefinitionError("amv rollback", "it needs a reason.", hint='Add --note "...".')
+        raise ArgumentError("amv rollback", "a rollback needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:
         caller = command_line_caller()
         report = interruptibly(refresher, lambda: refresher.roll_back(name, to, caller, note or ""))
@@ -92,7 +103,7 @@ def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer
 def _decided(settings: Settings, name: str, decision: Decision, note: str | None, hold_id: str | None) -> RefreshReport:
     if not (note or "").strip():
         command = "amv approve" if decision.is_approval else "amv reject"
-        raise DefinitionError(command, "a decision needs a reason.", hint='Add --note "...".')
+        raise ArgumentError(command, "a decision needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:
         caller = command_line_caller()
         return interruptibly(refresher, lambda: refresher.decide(name, decision, caller, note, hold_id))

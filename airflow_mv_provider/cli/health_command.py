@@ -10,7 +10,7 @@ import click
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.core.health.health import Health, exit_code
 from airflow_mv_provider.core.health.health_changes import release_changes, release_health
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.report_text.health_text import changes_text, health_text
 from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
@@ -34,7 +34,7 @@ def health(settings: Settings, name: str | None, history: bool) -> Answer:
     if history:
         if name is None:
             problem = "--history is about one table, or an ingestion."
-            raise DefinitionError("amv health", problem, hint="Name the table or the ingestion.")
+            raise ArgumentError("amv health", problem, hint="Name the table or the ingestion.")
         return _history(store, name)
     healths = _healths(store, name)
     found = {"tables": [{"table": each} | document(health) for each, health in healths.items()]}

@@ -55,5 +55,5 @@ def interruptibly(refresher: Refresher, work: Callable[[], T]) -> T:
     error = errors[0]
     is_ours = isinstance(error, MvError) and not isinstance(error, EngineError)
     if is_interrupted and not is_ours:
-        raise InterruptedRefreshError("refresh", "it was interrupted.") from error
+        raise InterruptedRefreshError("refresh", "the refresh was interrupted.") from error
     raise error

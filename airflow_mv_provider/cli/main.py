@@ -40,7 +40,7 @@ from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY,
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.state import Cancelled
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, DefinitionError, MvError, SettingError
 from airflow_mv_provider.report_text.figures import table
 from airflow_mv_provider.report_text.plan_text import plan_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
@@ -248,11 +248,11 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
 def _declared_dead(name: str | None, note: str | None) -> tuple[str, str]:
     """Return the table whose owner a person states to be dead, and the reason.
 
-    raises : DefinitionError, if either is missing
+    raises : ArgumentError, if either is missing
     """
     if name is None or not (note or "").strip():
         problem = "expected one table, and how you know that its owner is dead."
-        raise DefinitionError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
+        raise ArgumentError("recover --owner-is-dead", problem, hint='Add the table and --note "...".')
     return name, (note or "").strip()
 
 
@@ -288,7 +288,7 @@ def relocate(settings: Settings, name: str | None, is_all: bool, old_is_gone: bo
     With --all, a table that cannot be relocated is reported, and the others are relocated.
     """
     if (name is None) is not is_all:
-        raise DefinitionError("relocate", "it takes one table, or --all.", hint="Name a table, or give --all.")
+        raise ArgumentError("relocate", "the command takes one table, or --all.", hint="Name a table, or give --all.")
     caller = command_line_caller()
 
     def work() -> tuple[tuple[Relocated, ...], dict[str, MvError]]:
@@ -339,8 +339,9 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
     Takes half a minute, and 200 MB in XDG_CACHE_HOME or ~/.cache. A cold `amv refresh` is then about a third faster.
     """
     if settings.spark_remote:
-        problem = "Spark runs on a server (AMV_SPARK_REMOTE, or `amv server`), which starts once anyway."
-        raise DefinitionError("amv warm-up", problem)
+        problem = "commands use a Spark Connect server, so this machine starts no Spark of its own."
+        hint = "To start Spark here, unset AMV_SPARK_REMOTE or run `amv server stop`."
+        raise SettingError("amv warm-up", problem, hint=hint)
     from airflow_mv_provider.runner import warm_up as steps
 
     found = steps.warm_up(is_repeated=again)

@@ -9,7 +9,7 @@ import click
 
 from airflow_mv_provider.cli.answer import aside
 from airflow_mv_provider.cli.answering import Answer, answering
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import DependencyError
 from airflow_mv_provider.runner import server as one
 from airflow_mv_provider.runner.settings import Settings
 
@@ -94,7 +94,7 @@ def run(settings: Settings, *, host: str, port: int, master: str, memory: str, c
     try:
         os.execve(command[0], command, planned.environment())  # nosec B606  # PySpark's spark-submit, without a shell
     except OSError as error:
-        raise DefinitionError("amv server", f"{command[0]} cannot be started: {error.strerror}.") from error
+        raise DependencyError("amv server", f"{command[0]} cannot be started: {error.strerror}.") from error
 
 
 def _document(found: one.Server | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from airflow_mv_provider.cli.options import wait_option
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import exit_code
 from airflow_mv_provider.core.scope.request import check_note, parse_request
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.report_text.figures import number, size
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.runner.local import command_line_caller
@@ -63,7 +63,7 @@ def export(settings: Settings, name: str, to: str, version: int | None, refresh:
     A version that was exported there already is not written again.
     """
     if version is not None and refresh is not None:
-        raise DefinitionError("amv export", "--version and --refresh both name a version.", hint="Give one of them.")
+        raise ArgumentError("amv export", "--version and --refresh both name a version.", hint="Leave one out.")
     at = refresh if version is None else str(version)
     path = to if "://" in to else os.path.abspath(to)
     with opened_refresher(settings) as refresher:

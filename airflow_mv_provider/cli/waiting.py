@@ -62,7 +62,7 @@ def in_turn(
                 runner.watch(Progress(error.where, "", Phase(error.facts["phase"]), shown))
             if pause(min(TRY_S, left_s)):
                 _leave(runner, caller)
-                raise InterruptedRefreshError(error.where, "it was interrupted while it waited.") from error
+                raise InterruptedRefreshError(error.where, "the refresh was interrupted while it waited.") from error
 
 
 def _leave(runner: Refresher, caller: Caller) -> None:

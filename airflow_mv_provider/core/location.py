@@ -115,7 +115,9 @@ class MainPlace:
     def __post_init__(self) -> None:
         if self.location != main_location(self.warehouse, self.name):
             raise UnsafeLocationError(
-                self.name, f"{self.location!r} is not the path that follows from its name.", hint="Remove it by hand."
+                self.name,
+                f"{self.location!r} is not where a table of this name lies.",
+                hint="Remove the folder by hand.",
             )
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.exceptions import MvError, TerminalError, TransientError
+from airflow_mv_provider.exceptions import ArgumentError, MvError, TerminalError, TransientError
 
 
 class Outcome(StrEnum):
@@ -196,6 +196,8 @@ def exit_code(report: RefreshReport) -> int:
     """Return the process exit code for a report."""
     if report.error is None:
         return EXIT_DONE
+    if report.error.code == ArgumentError.code:
+        return EXIT_USAGE
     return EXIT_RETRY if report.error.is_transient else EXIT_PERSON
 
 

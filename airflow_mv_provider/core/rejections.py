@@ -47,10 +47,10 @@ def rejection(
 def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
     """Return the error for a table that is paused or being dropped."""
     if state.is_dropping:
-        return RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
+        return RefreshPausedError(table.name, "the table is being dropped.", hint="Finish that with `amv drop`.")
     since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
     by = f" by {state.paused_by}" if state.paused_by else ""
-    return RefreshPausedError(table.name, f"it has been paused{by}{since}.")
+    return RefreshPausedError(table.name, f"the table has been paused{by}{since}.")
 
 
 def _who_works(state: RefreshState) -> str:

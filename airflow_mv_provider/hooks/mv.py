@@ -24,7 +24,7 @@ from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
 from airflow_mv_provider.core.deployment_checks import executor_of_several_hosts
-from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, MvError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, MvError, SettingError
 from airflow_mv_provider.metadata.reader import Reader
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class MvHook(BaseHook):
         if executor and settings.database_url.startswith("sqlite"):
             problem = f"SQLite works on one host only, and {executor} runs tasks on several."
             hint = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
-            raise DefinitionError("metadata database", problem, hint=hint)
+            raise SettingError("metadata database", problem, hint=hint)
         for secret in secrets_of(settings):
             mask_secret(secret)  # in all logs of Airflow's tasks
         return replace(settings, connections=self._credentials)

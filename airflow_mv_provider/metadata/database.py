@@ -27,7 +27,13 @@ from sqlalchemy import (
     make_url,
 )
 
-from airflow_mv_provider.exceptions import DefinitionError, MetadataUnavailableError, MvError
+from airflow_mv_provider.exceptions import (
+    DependencyError,
+    MetadataDeniedError,
+    MetadataUnavailableError,
+    MvError,
+    SettingError,
+)
 
 Now = Callable[[str], ColumnElement[int]]
 """Given a dialect's name, the SQL for the current time in milliseconds."""
@@ -35,10 +41,13 @@ Now = Callable[[str], ColumnElement[int]]
 _ANSWER_S = 30.0
 # PostgreSQL's errors that a later try may not meet, by their SQLSTATE.
 _PASSING = {
-    "25006": ("it is read-only: a standby, or default_transaction_read_only.", "Name the primary, or wait for it."),
-    "25P03": ("it ended a transaction of this process that was left idle.", ""),
-    "40001": ("it ended this transaction in favour of another.", "Try again."),
-    "40P01": ("it ended this transaction in favour of another.", "Try again."),
+    "25006": (
+        "the database is read-only: a standby, or default_transaction_read_only.",
+        "Name the primary, or wait for it.",
+    ),
+    "25P03": ("the database ended a transaction of this process that was left idle.", ""),
+    "40001": ("the database ended this transaction in favour of another.", "Try again."),
+    "40P01": ("the database ended this transaction in favour of another.", "Try again."),
     "53100": ("its disk is full.", "Free space there, then try again."),
 }
 # SQLite's errors for a file that no retry can fix.
@@ -67,25 +76,25 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
     url        : SQLAlchemy's form; `postgresql://` means psycopg 3
     reads_only : its transactions write nothing, so that on SQLite no other process has to wait for them
     answer_s   : how long the database may be silent, or locked by another process, before it counts as unavailable
-    raises     : DefinitionError, for an invalid address or an unsupported database
+    raises     : SettingError, for an invalid address or an unsupported database
     """
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):  # ValueError: a port that is not a number
-        raise DefinitionError(
+        raise SettingError(
             "metadata database",
             "the address cannot be parsed.",
             hint="Use sqlite:///FILE or postgresql://..., and for several hosts ?host=ONE:5432&host=OTHER:5432.",
         ) from None  # the cause quotes the port: after an @ in a password, that is the rest of the password
     if _is_ambiguous(url, parsed):
-        problem = "it has more than one @, so the end of the password is ambiguous."
-        raise DefinitionError("metadata database", problem, hint="Write %40 for an @ in a user's name or a password.")
+        problem = "the address has more than one @, so the end of the password is ambiguous."
+        raise SettingError("metadata database", problem, hint="Write %40 for an @ in a user's name or a password.")
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     try:
         return _engine(parsed, reads_only=reads_only, answer_s=answer_s)
     except (ImportError, exc.NoSuchModuleError) as error:
-        raise DefinitionError(
+        raise DependencyError(
             "metadata database",
             f"the driver of {parsed.drivername} is not installed.",
             hint="Install airflow-mv-provider[postgres] and use postgresql://...",
@@ -94,9 +103,9 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
         raise _refused_option("metadata database") from None
 
 
-def _refused_option(where: str) -> DefinitionError:
+def _refused_option(where: str) -> SettingError:
     problem = "the driver rejects an option of the address (after its ?)."
-    return DefinitionError(where, problem, hint="Correct the option's name or value, or leave it out.")
+    return SettingError(where, problem, hint="Correct the option's name or value, or leave it out.")
 
 
 def _is_ambiguous(url: str, parsed: URL) -> bool:
@@ -126,9 +135,9 @@ def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
             return engine
         case "postgresql":
             problem = f"{parsed.drivername} is not supported."
-            raise DefinitionError("metadata database", problem, hint="Use postgresql://..., which is psycopg 3.")
+            raise SettingError("metadata database", problem, hint="Use postgresql://..., which is psycopg 3.")
         case other:
-            raise DefinitionError("metadata database", f"{other} is not supported.", hint="Use SQLite or PostgreSQL.")
+            raise SettingError("metadata database", f"{other} is not supported.", hint="Use SQLite or PostgreSQL.")
 
 
 @contextmanager
@@ -154,7 +163,7 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     """Return the error that names why the database did not answer; None if it did."""
     where = f"metadata database {_shown(url)}"
     if _lacks_tables(error):
-        return MetadataUnavailableError(where, "it has no tables yet; run `amv db migrate`.")
+        return MetadataUnavailableError(where, "the database has no tables yet.", hint="Run `amv db migrate`.")
     state = getattr(error.orig, "sqlstate", None) or ""
     if state in _PASSING or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL":
         problem, hint = _PASSING[state or "53100"]
@@ -166,7 +175,7 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
             f" GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user};"
             f" for `amv db migrate` GRANT USAGE, CREATE ON SCHEMA public TO {user}."
         )
-        return DefinitionError(where, f"{user} lacks a right that is needed there.", hint=hint)
+        return MetadataDeniedError(where, f"{user} lacks a right that is needed there.", hint=hint)
     if _is_option_refused(error):
         return _refused_option(where)
     if _is_locked(error):
@@ -175,13 +184,13 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     of_sqlite = getattr(error.orig, "sqlite_errorname", "")
     for name, (problem, hint) in _UNUSABLE.items():
         if of_sqlite.startswith(name):
-            return DefinitionError(where, problem, hint=hint)
+            return SettingError(where, problem, hint=hint)
     if of_sqlite.startswith("SQLITE_CANTOPEN"):
         hint = "Check that its directory exists and that this user may write to it."
-        kind = DefinitionError if _is_closed(Path(url.database or "")) else MetadataUnavailableError
+        kind = SettingError if _is_closed(Path(url.database or "")) else MetadataUnavailableError
         return kind(where, "its file cannot be opened.", hint=hint)
     if isinstance(error, exc.OperationalError | exc.InterfaceError):
-        return MetadataUnavailableError(where, "it is unreachable, or its answer is not valid.")
+        return MetadataUnavailableError(where, "the database is unreachable, or its answer is not valid.")
     return None
 
 

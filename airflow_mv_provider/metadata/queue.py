@@ -67,7 +67,7 @@ class Queue:
             db.execute(delete(Ticket).where(Ticket.table_id == table_id, ~_is_live(Ticket, self._now())))
             number = db.scalar(select(State.tickets_given).where(State.table_id == table_id))
             if number is None:
-                raise TableNotFoundError(f"table {table_id}", "it has been dropped.")
+                raise TableNotFoundError(f"table {table_id}", "the table has been dropped.")
             who = {"trigger": caller.trigger, "user_name": caller.user, "joined_refresh": joins}
             key = {"table_id": table_id, "caller_key": caller.key, "number": number}
             db.execute(insert(Ticket).values(**key, **who, since_ms=self._now(), **until))

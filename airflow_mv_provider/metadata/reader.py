@@ -106,7 +106,7 @@ class Reader:
         with transaction(self.engine) as db:
             row = db.execute(query).one_or_none()
         if row is None:
-            raise TableNotFoundError(f"table {table_id}", "it was dropped.")
+            raise TableNotFoundError(f"table {table_id}", "the table was dropped.")
         return RefreshState(
             table_id=row.table_id,
             phase=Phase(row.phase),

@@ -66,10 +66,10 @@ class Registry:
                     assert row.inserted_primary_key is not None
                     db.execute(insert(State).values(table_id=row.inserted_primary_key[0], **NEVER_REFRESHED))
                 elif found.dropping_ms is not None:
-                    problem = "it is being dropped."
+                    problem = "the table is being dropped."
                     raise TableConflictError(definition.name, problem, hint="Finish that with `amv drop`, then apply.")
                 elif found.location != location:
-                    problem = f"it is registered at {found.location}, not {location}."
+                    problem = f"the table is registered at {found.location}, not {location}."
                     hint = f"If it was moved there, run `amv relocate {definition.name} --warehouse {warehouse}`."
                     raise TableConflictError(definition.name, problem, hint=hint)
                 else:

@@ -173,7 +173,7 @@ class Store(Control):
         if self.may_have_published(seen):  # its dead owner was not dead, and has compared the last chunk in between
             self.park(own, until_ms=0)
             return False
-        error = RefreshCancelledError(table.name, "it was cancelled on request.")
+        error = RefreshCancelledError(table.name, "the refresh was cancelled on request.")
         self.abandon(own, Outcome.CANCELLED, error_report(error), {})
         return True
 

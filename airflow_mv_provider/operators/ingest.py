@@ -188,9 +188,7 @@ class PublishIngestedOperator(PhaseTask):
         if found is not None and found["is_in_state"]:
             raise AirflowSkipException(f"{self.table}: its source has not changed.")
         error = (found or {}).get("error") or {}
-        why = (
-            f"[{error['code']}] {error['message']} {error['hint']}" if error else "it is not a table of the ingestion."
-        )
+        why = f"[{error['code']}] {error['message']} {error['hint']}" if error else "the ingestion has no such table."
         raise AirflowFailException(f"{self.table} was left behind: {why}")
 
 

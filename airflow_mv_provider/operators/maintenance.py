@@ -19,7 +19,7 @@ from airflow.sdk import Context
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.exceptions import ArgumentError, EngineError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.metrics import show_stalled
 from airflow_mv_provider.operators.task import MvOperator
@@ -145,7 +145,7 @@ class RollbackOperator(MvOperator):
             Every error of a refresh.
         """
         if not str(self.note).strip():
-            raise DefinitionError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
+            raise ArgumentError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
         report = refresher.roll_back(self.table, str(self.to), self.caller_in(context, self.task_id), self.note)
         self.log_refresh(report)
         return {"table": self.table, "refresh_id": report.refresh_id, "main_version": report.main_version}

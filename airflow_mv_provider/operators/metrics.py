@@ -1,20 +1,8 @@
 """Metrics of refreshes, sent to StatsD or OpenTelemetry as Airflow's own `[metrics]` section configures.
 
-    mv.refresh.ended        counter   table, outcome, trigger
-    mv.refresh.duration     timer     table, outcome         from begin to end, including waits between tasks
-    mv.refresh.phase        timer     table, phase           time worked in the phase
-    mv.refresh.rows         counter   table, change          inserted, updated, deleted, rejected
-    mv.refresh.check        counter   table, severity, result  checks that held, that did not, that were not evaluated
-    mv.audit.ended          counter   table, result          same, drift; "partly" if not everything could be compared
-    mv.audit.rows           counter   table, against, change missing, extra, different; against published, source
-    mv.table.lag            gauge     table, measured_from  its age in seconds, as a good refresh of everything ends
-    mv.refresh.bytes        counter   table, place           written to main, to staging
-    mv.refresh.error        counter   code                   a task met this error; transient ones may be retried
-    mv.table.stalled        gauge     table                  1 if the table does not follow its source, else 0
-
-The gauge is sent by each task that ended a refresh or could not begin one, and for all tables by RecoverTablesOperator.
-The task that ends a refresh counts it, also if it ends it for a dead owner. Callers that joined the refresh count it
-too. Without metrics enabled in Airflow, nothing is sent.
+docs/metrics.md lists them. The gauge of stalled tables is sent by each task that ended a refresh or could not begin one,
+and for all tables by RecoverTablesOperator. The task that ends a refresh counts it, also if it ends it for a dead owner;
+callers that joined the refresh count it too.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope.scope import Scope, asked_scope
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import DefinitionError, RefreshFinishedError
+from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
 
@@ -113,7 +113,7 @@ class FirstTask(MvOperator):
             apply: Registers a definition.
 
         Raises:
-            DefinitionError, and the errors of `apply`.
+            ArgumentError, DefinitionError, and the errors of `apply`.
         """
         request = self._request(context)
         definition = self.definition or self._from_file()
@@ -122,7 +122,7 @@ class FirstTask(MvOperator):
             self.linked_table = definition.name
             return definition.name, request
         if not self.table:
-            raise DefinitionError(self.task_id, "it names no table.", hint="Give `table` or `definition_file`.")
+            raise ArgumentError(self.task_id, "the task names no table.", hint="Give `table` or `definition_file`.")
         self.linked_table = str(self.table)
         return str(self.table), request
 
@@ -131,7 +131,7 @@ class FirstTask(MvOperator):
         """What this task refreshes, as its author has written it; None if that is known only at run time."""
         if not isinstance(self.table, str) or not isinstance(self.partitions, list | tuple):
             return None  # the table is named in the definition file, or another task returns the partitions
-        with suppress(DefinitionError):
+        with suppress(ArgumentError):
             return DeclaredRefresh((self.table,), self._written(self._own_scope())).to_json()
         return None
 
@@ -159,7 +159,7 @@ class FirstTask(MvOperator):
         found = [each for each in definitions.load(path) if self.table in (None, each.name)]
         if len(found) != 1:
             wanted = f"table {self.table!r}" if self.table else "one table"
-            raise DefinitionError(
+            raise ArgumentError(
                 self.definition_file, f"expected {wanted}, found {len(found)}.", hint="Name one of them in `table`."
             )
         return found[0]

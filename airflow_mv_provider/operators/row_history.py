@@ -10,7 +10,7 @@ from airflow.sdk import Asset, Context
 
 from airflow_mv_provider.asset import ROW_ANSWERS_URI
 from airflow_mv_provider.core.approval.row_history import asked_text, key_texts
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, MvError
 from airflow_mv_provider.operators.task import MvOperator
 from airflow_mv_provider.report_text.row_history_text import row_history_text
 
@@ -64,7 +64,7 @@ class WhyRowOperator(MvOperator):
         column = self.column or params.get("column") or None
         if not isinstance(name, str) or not isinstance(key, Mapping):
             hint = 'Give `table` and `key`, or run it with {"table": "orders", "key": {"id": 5}}.'
-            raise DefinitionError(self.task_id, "it names no table and key.", hint=hint)
+            raise ArgumentError(self.task_id, "the task names no table and key.", hint=hint)
         texts, user = key_texts(key), self.caller(context).user
         table, answers = refresher.store.table(name), refresher.store.row_answers
         self.linked_table = name

@@ -16,7 +16,7 @@ from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.scope.request import Request, check_note
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.operators.task import MvOperator, with_asset
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LoadTableOperator(MvOperator):
         """Load the table.
 
         Raises:
-            DefinitionError, and every error of a refresh.
+            ArgumentError, and every error of a refresh.
         """
         request = Request(overrides=tuple(self.overrides), hold=self.hold, note=self.note or None)
         check_note(request)
@@ -79,7 +79,7 @@ class LoadTableOperator(MvOperator):
 
     def _source(self) -> object:
         if (self.source is None) == (self.source_file is None):
-            raise DefinitionError(self.task_id, "it needs either `source` or `source_file`.")
+            raise ArgumentError(self.task_id, "the task needs either `source` or `source_file`.")
         if self.source_file is not None:
             return definitions.load_source(Path(self.dag.fileloc).parent / self.source_file)
         if isinstance(self.source, Source):

@@ -143,8 +143,8 @@ class Context:
         """
         if (shared := self._shared.get(table.name)) is not None:
             if shared.table_id != table.id:
-                problem = "it was dropped and registered anew since the state of this run was fixed."
-                raise TableNotFoundError(table.name, problem, hint="The next run takes it along.")
+                problem = "the table was dropped and registered again after this run had fixed its state."
+                raise TableNotFoundError(table.name, problem, hint="Run the ingestion again.")
             check_can_begin(table.name, shared.fixed_at, seen, caller.key)
 
     def source_of(self, table: TableRecord, definition: RefreshableTable) -> TableSource:

@@ -74,6 +74,6 @@ def _check_not_moved(context: Context, table: TableRecord) -> None:
     if elsewhere != table.main and identity_at(context, elsewhere) == table.uuid:
         raise TableConflictError(
             table.name,
-            f"it is registered at {table.location}, which is empty, but it was found at {elsewhere}.",
+            f"the table is registered at {table.location}, which is empty, but it was found at {elsewhere}.",
             hint=f"If the warehouse was moved, run `amv relocate {table.name} --warehouse {warehouse}`.",
         )

@@ -106,9 +106,9 @@ class Lease:
         if self._is_lost:
             raise LeaseLostError(where, "this process no longer owns the table.", epoch=self.own.epoch)
         if self._is_cancelled and is_cancellable:
-            raise RefreshCancelledError(where, "it was cancelled on request.")
+            raise RefreshCancelledError(where, "the refresh was cancelled on request.")
         if self._interrupted.is_set():
-            raise InterruptedRefreshError(where, "it was interrupted.")
+            raise InterruptedRefreshError(where, "the refresh was interrupted.")
 
     def ignore_cancel(self) -> None:
         """Let no cancel interrupt the work until the next check: it would come too late and only make a commit fail."""

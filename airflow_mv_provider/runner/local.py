@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mv_provider.core.deployment_checks import network_file_system
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import SettingError
 from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def open_store(settings: Settings) -> Store:
     A SQLite file belongs to one machine, so it is created and migrated here. A PostgreSQL database is shared, so it is
     only checked, and a person decides when to migrate it.
 
-    raises : DatabaseVersionError, MetadataUnavailableError, DefinitionError
+    raises : DatabaseVersionError, MetadataUnavailableError, SettingError
     """
     from airflow_mv_provider.metadata import migrations
     from airflow_mv_provider.metadata.store import Store
@@ -63,13 +63,13 @@ def migrate_database(settings: Settings) -> str:
 def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
     """Return the engine of the metadata database; create the directory of a SQLite file.
 
-    raises : DefinitionError, for a database in memory, on a network file system or in a directory that cannot be made
+    raises : SettingError, for a database in memory, on a network file system or in a directory that cannot be made
     """
     from airflow_mv_provider.metadata.database import open_engine
 
     if _is_in_memory(settings.database_url):
         problem = "a database in memory belongs to one process, and other processes cannot see it."
-        raise DefinitionError("metadata database", problem, hint="Use sqlite:///FILE or postgresql://...")
+        raise SettingError("metadata database", problem, hint="Use sqlite:///FILE or postgresql://...")
     engine = open_engine(settings.database_url, reads_only=reads_only, answer_s=settings.answer_ms / 1000)
     file = engine.url.database
     if engine.dialect.name == "sqlite" and file:
@@ -79,7 +79,7 @@ def open_database(settings: Settings, *, reads_only: bool = False) -> Engine:
         except OSError as error:
             problem = f"the directory of {file} cannot be made: {error.strerror}."
             hint = "Set AIRFLOW_HOME, or AMV_DATABASE_URL, to a writable directory."
-            raise DefinitionError("metadata database", problem, hint=hint) from error
+            raise SettingError("metadata database", problem, hint=hint) from error
     return engine
 
 
@@ -99,7 +99,7 @@ def _check_own_disk(file: str) -> None:
     kind = network_file_system(mounts, os.path.realpath(file))
     if kind is not None:
         problem = f"SQLite works on one host only, and {file} is on {kind}, where its locks are not reliable."
-        raise DefinitionError("metadata database", problem, hint="Use PostgreSQL, or a local disk of this host.")
+        raise SettingError("metadata database", problem, hint="Use PostgreSQL, or a local disk of this host.")
 
 
 def command_line_caller() -> Caller:

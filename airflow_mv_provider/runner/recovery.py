@@ -156,7 +156,7 @@ class Recoverer:
             with durable(Write.HAND_OVER):
                 is_ended = self.context.store.end_cancelled(table, state, caller)
             if is_ended:
-                raise RefreshCancelledError(table.name, "it was cancelled on request.")
+                raise RefreshCancelledError(table.name, "the refresh was cancelled on request.")
 
     def take_over(
         self, table: TableRecord, state: RefreshState, caller: Caller, *, is_given_up: bool = False
@@ -356,6 +356,6 @@ def _given_up(table: TableRecord, caller: Caller) -> ErrorReport:
 
 
 def _cancelled(table: TableRecord, last: Hold | None) -> ErrorReport:
-    problem = last.refusal if last is not None and last.is_refused else "it was cancelled on request."
+    problem = last.refusal if last is not None and last.is_refused else "the refresh was cancelled on request."
     error = RefreshCancelledError(table.name, problem)
     return error_report(error)

@@ -229,7 +229,7 @@ class Refresher:
         if is_repeatable and refresh is not None and self._has_failed(refresh):
             return self._repeat(refresh, caller, until)
         if refresh is None or refresh.is_ended:
-            raise RefreshFinishedError(f"refresh {refresh_id}", "it has ended.")
+            raise RefreshFinishedError(f"refresh {refresh_id}", "the refresh has ended.")
         table = self._context.table_of(refresh)
         state = self.store.state(table.id)
         if state.refresh_id != refresh_id or admit(state, caller.key) is Admission.WAIT:

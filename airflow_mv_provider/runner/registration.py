@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, TableConflictError
+from airflow_mv_provider.exceptions import SettingError, TableConflictError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.settings import Settings
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def register(store: Store, settings: Settings, definition: RefreshableTable) -> TableRecord:
     """Register a table, or update its definition; a running refresh keeps the definition that it began with.
 
-    raises : UnsafeLocationError, TableConflictError, DefinitionError
+    raises : UnsafeLocationError, TableConflictError, SettingError
     """
     if settings.warehouse is None:
-        raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
+        raise SettingError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
     location = main_location(settings.warehouse, definition.name)
     for path in definition.source.paths:
         check_apart(location, source_location(path, settings.warehouse, settings.source_roots))

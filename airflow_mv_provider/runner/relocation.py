@@ -19,11 +19,11 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     MainNotOursError,
     MetadataUnavailableError,
     MvError,
     RefreshPausedError,
+    SettingError,
     TableConflictError,
 )
 from airflow_mv_provider.runner.context import Context
@@ -71,7 +71,7 @@ def _move(context: Context, table: TableRecord, new: TableRecord) -> None:
         if state.phase is not Phase.NORMAL and not state.is_owner_dead:
             raise in_progress(table, state)
         if state.is_dropping:
-            raise RefreshPausedError(table.name, "it is being dropped.", hint="Finish that with `amv drop`.")
+            raise RefreshPausedError(table.name, "the table is being dropped.", hint="Finish that with `amv drop`.")
         with durable(Write.RELOCATE):
             if context.store.registry.relocate(state, new):
                 return
@@ -101,7 +101,7 @@ def relocate_all(
 def _at_the_warehouse(context: Context, table: TableRecord) -> TableRecord:
     warehouse = context.settings.warehouse
     if warehouse is None:
-        raise DefinitionError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
+        raise SettingError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
     location = main_location(warehouse, table.name)
     for path in table.definition.source.paths:
         check_apart(location, source_location(path, warehouse, context.settings.source_roots))

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.exceptions import EngineError, SettingError
 from airflow_mv_provider.runner.settings import Settings, default_home
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def start(master: str, memory: str, confs: Mapping[str, str], waits: Callable[[]
 
     waits  : called once it is known that one has to be started
     cost   : 5 to 15 seconds, and Ivy's download of Delta's jars on a machine that lacks them
-    raises : EngineError, if it ends or accepts no connection; DefinitionError, when Java is missing
+    raises : EngineError, if it ends or accepts no connection; DependencyError, when Java is missing
     """
     with _alone():
         if found := running():
@@ -146,7 +146,7 @@ def _alone() -> Iterator[None]:
         opened = lock.open("w")
     except OSError as error:
         problem = f"{lock.parent} cannot be written: {error.strerror}."
-        raise DefinitionError("amv server", problem, hint="Set AIRFLOW_HOME to a directory of yours.") from error
+        raise SettingError("amv server", problem, hint="Set AIRFLOW_HOME to a directory of yours.") from error
     with opened as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -174,7 +174,7 @@ def _wait(pid: int, port: int) -> None:
             from airflow_mv_provider.spark.session import informative
 
             why = informative(log_file().read_text(encoding="utf-8", errors="replace"))
-            raise EngineError("amv server", f"it did not start: {why}.", hint=f"Its whole output: {log_file()}")
+            raise EngineError("amv server", f"the server did not start: {why}.", hint=f"Its whole output: {log_file()}")
         with suppress(OSError):
             socket.create_connection((_LOOPBACK, port), 1).close()
             return

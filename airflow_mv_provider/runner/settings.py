@@ -12,7 +12,7 @@ from typing import Literal
 
 from airflow_mv_provider.core.location import absolute_root
 from airflow_mv_provider.core.secret import check_no_password, every_spelling, of_connect_address
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import SettingError
 from airflow_mv_provider.sources.credentials import Lookup, of_environment
 from airflow_mv_provider.spark.causes.databases import drivers_of
 
@@ -89,7 +89,7 @@ def from_environment(
 
     AMV_DATABASE_URL_FILE names a file that holds the address, for secrets that are mounted as files.
 
-    raises : DefinitionError, for a value that cannot be used
+    raises : SettingError, for a value that cannot be used
     """
     url = database_url or environ.get(DATABASE_VARIABLE) or _from_file(environ.get(f"{DATABASE_VARIABLE}_FILE"))
     check_no_password("AMV_SOURCE_ROOTS", environ.get("AMV_SOURCE_ROOTS", ""))  # before it is split
@@ -139,27 +139,27 @@ def _from_file(name: str | None) -> str | None:
     try:
         return Path(name).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise DefinitionError(
+        raise SettingError(
             f"{DATABASE_VARIABLE}_FILE", f"{name} cannot be read: {error.strerror}.", hint="Check the secret's file."
         ) from error
     except UnicodeDecodeError:
         problem = f"{name} is not UTF-8 text."
         # From None: the UnicodeDecodeError holds the file's bytes, which are secret.
-        raise DefinitionError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
+        raise SettingError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
 
 
 def _flag(environ: Mapping[str, str], name: str, *, default: bool = False) -> bool:
     value = environ.get(name, "").strip().lower()
     if value not in ("", "true", "false", "1", "0"):
         hint = f"Set it to {str(not default).lower()}, or leave it out."
-        raise DefinitionError(name, f"{value!r} is neither true nor false.", hint=hint)
+        raise SettingError(name, f"{value!r} is neither true nor false.", hint=hint)
     return value in ("true", "1") if value else default
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:
     value = environ.get(name, "").strip()
     if value and not re.fullmatch(r"\d{1,15}", value):
-        raise DefinitionError(name, f"{value!r:.80} is not a number of rows.", hint="Set it to a whole number.")
+        raise SettingError(name, f"{value!r:.80} is not a number of rows.", hint="Set it to a whole number.")
     return int(value) if value else default
 
 
@@ -179,5 +179,5 @@ def _milliseconds(
         found = math.nan
     if not 0 < found <= most:
         hint = f"Set it to a number above 0 and up to {most:,}."
-        raise DefinitionError(name, f"{value!r:.80} is not a number of {unit}.", hint=hint)
+        raise SettingError(name, f"{value!r:.80} is not a number of {unit}.", hint=hint)
     return max(1, round(found * (DAY_MS if unit == "days" else 1000)))

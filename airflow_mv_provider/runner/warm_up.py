@@ -43,7 +43,7 @@ def warm_up(*, is_repeated: bool = False) -> WarmedUp:
 
     is_repeated : write them again
     cost        : half a minute of two cores, and 87 MB from Maven on a machine that lacks the jars
-    raises      : EngineError, if the JVM leaves no archive; DefinitionError, if Java is missing
+    raises      : EngineError, if the JVM leaves no archive; DependencyError, if Java is missing
     """
     start = warm_start()
     if is_repeated:

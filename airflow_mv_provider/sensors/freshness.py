@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mv_provider.core.definition.freshness import Freshness, MeasuredFrom
-from airflow_mv_provider.exceptions import DefinitionError, TerminalError
+from airflow_mv_provider.exceptions import ArgumentError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
 
@@ -49,7 +49,7 @@ class TableFreshnessSensor(BaseSensorOperator):
     ) -> None:
         super().__init__(**kwargs)
         if max_age is not None and since is not None:
-            raise DefinitionError("TableFreshnessSensor", "it takes max_age or since, not both.")
+            raise ArgumentError("TableFreshnessSensor", "the sensor takes max_age or since, not both.")
         self.table, self.max_age, self.since = table, max_age, since
         self.measured_from = None if measured_from is None else MeasuredFrom(measured_from)
         self.mv_conn_id, self.database_url = mv_conn_id, database_url
@@ -87,7 +87,7 @@ class TableFreshnessSensor(BaseSensorOperator):
             return datetime.now(UTC) - _moment(self.since)
         if freshness is None:
             problem = f"{self.table} has no freshness target."
-            raise DefinitionError("TableFreshnessSensor", problem, hint="Give max_age or since, or define one.")
+            raise ArgumentError("TableFreshnessSensor", problem, hint="Give max_age or since, or define one.")
         return timedelta(seconds=freshness.target)
 
 
@@ -95,5 +95,5 @@ def _moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise DefinitionError("since", f"{text[:80]!r} is not an ISO 8601 time.") from error
+        raise ArgumentError("since", f"{text[:80]!r} is not an ISO 8601 time.") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_mv_provider.core.health.health import Health, HealthStatus
 from airflow_mv_provider.core.health.health_changes import release_health
-from airflow_mv_provider.exceptions import DefinitionError, TableNotFoundError, TerminalError
+from airflow_mv_provider.exceptions import ArgumentError, TableNotFoundError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
 from airflow_mv_provider.report_text.health_text import problem_text
@@ -44,7 +44,7 @@ class HealthSensor(BaseSensorOperator):
     ) -> None:
         super().__init__(**kwargs)
         if (table is None) == (ingestion is None):
-            raise DefinitionError("HealthSensor", "it takes either table or ingestion.")
+            raise ArgumentError("HealthSensor", "the sensor takes either table or ingestion.")
         self.table, self.ingestion = table, ingestion
         self.statuses = frozenset(HealthStatus(status) for status in statuses)
         self.fails = fails

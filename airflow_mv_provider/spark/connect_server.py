@@ -41,7 +41,7 @@ class ConnectServer:
     def command(self) -> list[str]:
         """Return the program and its arguments, which hold no secret.
 
-        raises : DefinitionError, when Java is missing
+        raises : DependencyError, when Java is missing
         """
         check_java()
         cores, start = os.cpu_count() or 1, warm_start()

@@ -85,7 +85,7 @@ def detail(spark: SparkSession, table: TableRef) -> Detail | None:
         with _understood(table):
             raise
     if row.format != "delta" or row.id is None:
-        raise MainUnsupportedError(str(table), f"it is {row.format}, not Delta.")
+        raise MainUnsupportedError(str(table), f"the table is {row.format}, not Delta.")
     return Detail(row.id, tuple(row.partitionColumns), dict(row.properties), row.sizeInBytes)
 
 
@@ -204,7 +204,7 @@ class Main:
             self.adopt()
         found = detail(self.spark, self.ref)
         if found is None:
-            raise MainUnsupportedError(str(self.ref), "it cannot be created, although no Delta table is there.")
+            raise MainUnsupportedError(str(self.ref), "the table cannot be created, although no Delta table is there.")
         return found
 
     @contextmanager

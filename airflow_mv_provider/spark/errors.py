@@ -19,6 +19,7 @@ from airflow_mv_provider.core.location import MARKER
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
     DefinitionError,
+    DependencyError,
     DiskFullError,
     EngineError,
     FencedError,
@@ -27,6 +28,7 @@ from airflow_mv_provider.exceptions import (
     MainMovedError,
     MvError,
     SchemaMismatchError,
+    SettingError,
     SourceChangedError,
     SourceFileError,
     SourceNotFoundError,
@@ -211,10 +213,10 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
         hint = (
             "Rename one of them, in the files and in the `schema` if there is one: Spark does not distinguish capitals."
         )
-        problem = f"it has two columns or fields {found.group(1)!r}, which differ in capitals at most."
+        problem = f"there are two columns or fields {found.group(1)!r}, which differ in capitals at most."
         return SchemaMismatchError(where, problem, hint=hint)
     if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
-        return SchemaMismatchError(where, f"it has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
+        return SchemaMismatchError(where, f"a column has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
         return SchemaMismatchError(where, f"its files do not have the same columns: {_cause(text)}.")
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
@@ -244,7 +246,7 @@ def _time_problem(text: str, where: str) -> MvError | None:
     if found := re.search(rf"{OTHER_ZONE} ([A-Za-z][\w/+:-]*)", text):
         problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would shift times of the source."
         confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
-        return DefinitionError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
+        return SettingError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
     if "nanos > 999999999 or < 0" in text:
         problem = f"{_file_in(text)} has a time before 1970 with a fraction of a second, as Arrow writes it to ORC"
         hint = "Write these times without a fraction, or the file as Parquet."
@@ -252,7 +254,7 @@ def _time_problem(text: str, where: str) -> MvError | None:
     return None
 
 
-def _missing_format(where: str, text: str) -> DefinitionError:
+def _missing_format(where: str, text: str) -> DependencyError:
     found = re.search(r"Failed to find (?:the )?data source: ([^\s]+?)\.? |(AVRO)_NOT_LOADED", text)
     name = found.group(1) or found.group(2).lower() if found else "of this name"
     if name in connectors():
@@ -261,7 +263,7 @@ def _missing_format(where: str, text: str) -> DefinitionError:
         "Check its name; set AMV_SPARK_PACKAGES=<group>:<artifact>:<version> where Spark starts: here, or for"
         " `amv server`, and restart that."
     )
-    return DefinitionError(where, f"Spark has no data source {name}: its jar is missing.", hint=hint)
+    return DependencyError(where, f"Spark has no data source {name}: its jar is missing.", hint=hint)
 
 
 def _place_problem(where: str, text: str, condition: str) -> MvError | None:

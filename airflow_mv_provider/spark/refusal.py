@@ -57,9 +57,9 @@ def refusal(error: BaseException, where: str) -> MvError | None:
         # A value that cannot be converted is the source's fault, unless the condition shows that the table refused it.
         if isinstance(found, CorruptRecordError) and not condition_of(error).startswith(("DELTA_", "EXCEED_")):
             return None
-        return MainRefusedError(where, f"it refuses the write: {_message_of(error)}.")
+        return MainRefusedError(where, f"the table refuses the write: {_message_of(error)}.")
     if type(found) in (EngineError, SourceFileError) and (line := _line_of_file_system(error)):
-        return MainRefusedError(where, f"it cannot be written: {line}.")
+        return MainRefusedError(where, f"the table cannot be written: {line}.")
     return None
 
 

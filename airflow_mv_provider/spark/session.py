@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.secret import of_connect_address, without
-from airflow_mv_provider.exceptions import DefinitionError, EngineError
+from airflow_mv_provider.exceptions import DependencyError, EngineError, SettingError
 from airflow_mv_provider.spark.causes.connect import of_refusal
 from airflow_mv_provider.spark.packages import delta_packages, packages
 from airflow_mv_provider.spark.warm_start import WarmStart, is_default, java
@@ -95,7 +95,7 @@ def local_session(
     confs  : further Spark confs, with _ in place of the dots in their names
     cost   : 4 to 15 seconds for the first call (`amv warm-up` makes it shorter), plus Ivy's download of Delta's jars on
              a machine that lacks them
-    raises : DefinitionError, when Java is missing; EngineError, when Spark does not start
+    raises : DependencyError, when Java is missing; EngineError, when Spark does not start
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -196,8 +196,8 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     answer_s : how long the server may be silent; the first call to a server that is gone fails after a few times
                that, each later one after one and a half times it
     cost     : about a second
-    raises   : DefinitionError, when the address is invalid or the server has no Delta; EngineError, when the server
-               does not answer
+    raises   : SettingError, when the address is invalid; DependencyError, when the server has no Delta; EngineError,
+               when the server does not answer
     """
     host, port = _host_and_port(remote)
     where = f"{host}:{port}"
@@ -208,7 +208,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
             "Spark Connect", f"no server responds at {where}.", hint="Start the server, then retry."
         ) from error
     if SparkContext._active_spark_context is not None:
-        raise DefinitionError("Spark Connect", "this process has a local session.", hint="Use another process.")
+        raise SettingError("Spark Connect", "this process has a local session.", hint="Use another process.")
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     # Imported late: this import makes a process with a JVM of its own a Connect client for good.
     from airflow_mv_provider.spark.patience import opened_with_timeouts
@@ -224,7 +224,7 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
         hint = f"Start it with --packages {delta_packages()} {confs}."
-        raise DefinitionError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
+        raise DependencyError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
 
 
@@ -239,9 +239,9 @@ def _host_and_port(remote: str) -> tuple[str, int]:
     return host, port
 
 
-def _no_address() -> DefinitionError:
+def _no_address() -> SettingError:
     problem = "the address is not sc://host:port, or sc://host:port/;name=value;..."
-    return DefinitionError("Spark Connect", problem, hint="Correct AMV_SPARK_REMOTE.")
+    return SettingError("Spark Connect", problem, hint="Correct AMV_SPARK_REMOTE.")
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -252,7 +252,7 @@ def is_remote(spark: SparkSession) -> bool:
 def submitted_session() -> SparkSession:
     """Return the session of a program that spark-submit started; master and resources come from the submission.
 
-    raises : DefinitionError, when Delta's jars were not submitted with it
+    raises : DependencyError, when Delta's jars were not submitted with it
     """
     builder = SparkSession.builder
     for name, value in WITH_DELTA.items():
@@ -261,7 +261,7 @@ def submitted_session() -> SparkSession:
     try:
         session.catalog.currentDatabase()  # a session without Delta's classes starts nonetheless and fails here
     except (PySparkException, Py4JError) as error:
-        raise DefinitionError(
+        raise DependencyError(
             "spark-submit", "Delta's classes are missing.", hint=f"Submit with --packages {delta_packages()}."
         ) from error
     return session
@@ -363,12 +363,12 @@ def _ignoring_unreachable() -> suppress:
 def check_java() -> None:
     """Check that there is a Java for Spark to start.
 
-    raises : DefinitionError
+    raises : DependencyError
     """
     if java() is None:
         home = os.environ.get("JAVA_HOME")
         where = f" under JAVA_HOME ({home})" if home else ""
-        raise DefinitionError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
+        raise DependencyError("Spark", f"Java is not found{where}.", hint="Install Java 17, or set JAVA_HOME to it.")
 
 
 def log_settings() -> str:
@@ -393,7 +393,7 @@ def _start_quietly(confs: dict[str, str]) -> None:
             chatter.seek(0)
             message = informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
-            raise EngineError("Spark", f"it did not start: {message}.", hint=hint) from error
+            raise EngineError("Spark", f"its JVM did not start: {message}.", hint=hint) from error
 
 
 def informative(chatter: str) -> str:

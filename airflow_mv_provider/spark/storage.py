@@ -133,7 +133,7 @@ def _delete(spark: SparkSession, path: str) -> None:
     """Delete a directory through Hadoop, which reports no error for what it could not delete on a local disk."""
     files, place = _hadoop(spark, path)
     if not files.delete(place, True) and files.exists(place):
-        raise EngineError(path, "it cannot be removed.", hint="Check the permissions there.")
+        raise EngineError(path, "the path cannot be removed.", hint="Check the permissions there.")
 
 
 def _hadoop(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_mv_provider.asset import source_asset_uri
 from airflow_mv_provider.core.commits import LOG, NewCommits, commit_name, commit_of, new_commits
 from airflow_mv_provider.core.location import source_location
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, MvError, SettingError
 from airflow_mv_provider.hooks.mv import MvHook
 
 MIN_INTERVAL_S = 10.0
@@ -49,7 +49,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         if poke_interval < MIN_INTERVAL_S:
-            raise DefinitionError("DeltaCommitTrigger", f"poke_interval is below {MIN_INTERVAL_S:.0f} s.")
+            raise ArgumentError("DeltaCommitTrigger", f"poke_interval is below {MIN_INTERVAL_S:.0f} s.")
         self.path, self.poke_interval = path, poke_interval
         self.conn_id, self.mv_conn_id = conn_id, mv_conn_id
 
@@ -86,7 +86,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
     async def _location(self) -> str:
         settings = await MvHook(self.mv_conn_id).asettings()
         if settings.warehouse is None:
-            raise DefinitionError("warehouse", "none is set.", hint="Set `[mv] warehouse` for the triggerer, too.")
+            raise SettingError("warehouse", "none is set.", hint="Set `[mv] warehouse` for the triggerer, too.")
         return source_location(self.path, settings.warehouse, settings.source_roots)
 
     async def _watermark(self) -> int | None:

@@ -153,7 +153,7 @@ def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user
     assert decide(user, "superseded", hold.id).startswith("Nothing was decided")
     assert store.last_hold(hold.refresh_id).decision is None
     decide(user, "rejected", hold.id)
-    assert decide(user, "approved", hold.id) == "Nothing was decided: it has been decided already."
+    assert decide(user, "approved", hold.id) == "Nothing was decided: the refresh has been decided already."
     assert store.last_hold(hold.refresh_id).decision is Decision.REJECTED
     assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 60_000).status_code == 413
 

@@ -21,7 +21,7 @@ def test_who_may_act_on_a_table_asks_about_a_row_and_sees_the_answers(viewer, us
     before = page(user, "lonely")
     told = "lonely: id=5\n  update  \x1b[31m<script>alert(1)</script>"
     store.row_answers.keep(table.id, "<u>ann", 'id=5, <b>day="1"', told)
-    store.row_answers.keep(table.id, None, "id=x", "[MV-DEFINITION] lonely: 'x' is no INT.", is_error=True)
+    store.row_answers.keep(table.id, None, "id=x", "[MV-ARGUMENT] lonely: 'x' is no INT.", is_error=True)
 
     shown = page(user, "lonely")
 
@@ -34,11 +34,11 @@ def test_who_may_act_on_a_table_asks_about_a_row_and_sees_the_answers(viewer, us
         r"\x1b[31m&lt;script&gt;alert(1)&lt;/script&gt;",
         "asked by &lt;u&gt;ann",
         "no answer",
-        "[MV-DEFINITION]",
+        "[MV-ARGUMENT]",
     ):
         assert text in shown, text
         assert text not in before, text
-    for hidden in ("Why is a row as it is", "MV-DEFINITION", "script&gt;alert"):
+    for hidden in ("Why is a row as it is", "MV-ARGUMENT", "script&gt;alert"):
         assert hidden not in page(viewer, "lonely"), hidden
 
 

@@ -104,7 +104,7 @@ def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(op
     dialog.get_by_label("Only show the differences").check()
     dialog.get_by_label("Wait for a decision").check()
     dialog.get_by_role("button", name="Start").press("Enter")
-    dialog.get_by_text("`hold` takes no `read_only`").wait_for()
+    dialog.get_by_text("`hold` and `read_only` exclude").wait_for()
     dialog.get_by_label("Wait for a decision").uncheck()
     dialog.get_by_text("More").press("Enter")
     dialog.get_by_label("Why this run").fill("a look")

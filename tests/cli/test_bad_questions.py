@@ -57,8 +57,8 @@ def tables(amv):
     [
         pytest.param(("approve", "nowhere", *WHY), "MV-TABLE-UNKNOWN", "nowhere", id="approve: unknown table"),
         pytest.param(("approve", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it is held", id="approve: nothing held"),
-        pytest.param(("approve", "held"), "MV-DEFINITION", "needs a reason", id="approve: no reason"),
-        pytest.param(("approve", "held", "--note", " "), "MV-DEFINITION", "needs a reason", id="approve: empty reason"),
+        pytest.param(("approve", "held"), "MV-ARGUMENT", "needs a reason", id="approve: no reason"),
+        pytest.param(("approve", "held", "--note", " "), "MV-ARGUMENT", "needs a reason", id="approve: empty reason"),
         pytest.param(
             ("approve", "held", "--hold", "other.0", *WHY), "MV-NOT-HELD", "another difference", id="approve: another"
         ),
@@ -71,7 +71,7 @@ def tables(amv):
         ),
         pytest.param(("reject", "nowhere", *WHY), "MV-TABLE-UNKNOWN", "nowhere", id="reject: unknown table"),
         pytest.param(("reject", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it is held", id="reject: nothing held"),
-        pytest.param(("reject", "held"), "MV-DEFINITION", "needs a reason", id="reject: no reason"),
+        pytest.param(("reject", "held"), "MV-ARGUMENT", "needs a reason", id="reject: no reason"),
         pytest.param(
             ("reject", "held", "--hold", "other.0", *WHY), "MV-NOT-HELD", "another difference", id="reject: another"
         ),
@@ -79,33 +79,29 @@ def tables(amv):
         pytest.param(("reject", "over", *WHY), "MV-NOT-HELD", "its time has expired", id="reject: held no more"),
         pytest.param(("diff", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="diff: unknown table"),
         pytest.param(("diff", "quiet"), "MV-NOT-HELD", "no refresh of it is held", id="diff: nothing held"),
-        pytest.param(
-            ("diff", "quiet", "--refresh", "abcdef12"), "MV-DEFINITION", "abcdef12", id="diff: unknown refresh"
-        ),
-        pytest.param(
-            ("diff", "new", "--refresh", "{published}"), "MV-DEFINITION", "refresh", id="diff: another table's"
-        ),
+        pytest.param(("diff", "quiet", "--refresh", "abcdef12"), "MV-ARGUMENT", "abcdef12", id="diff: unknown refresh"),
+        pytest.param(("diff", "new", "--refresh", "{published}"), "MV-ARGUMENT", "refresh", id="diff: another table's"),
         pytest.param(
             ("rollback", "nowhere", "--to", "1", *WHY), "MV-TABLE-UNKNOWN", "nowhere", id="rollback: no table"
         ),
-        pytest.param(("rollback", "quiet", "--to", "1"), "MV-DEFINITION", "needs a reason", id="rollback: no reason"),
+        pytest.param(("rollback", "quiet", "--to", "1"), "MV-ARGUMENT", "needs a reason", id="rollback: no reason"),
         pytest.param(
-            ("rollback", "quiet", "--to", "abcdef12", *WHY), "MV-DEFINITION", "'abcdef12'", id="rollback: no refresh"
+            ("rollback", "quiet", "--to", "abcdef12", *WHY), "MV-ARGUMENT", "'abcdef12'", id="rollback: no refresh"
         ),
         pytest.param(
             ("rollback", "new", "--to", "{published}", *WHY),
-            "MV-DEFINITION",
+            "MV-ARGUMENT",
             "names no",
             id="rollback: another table's",
         ),
         pytest.param(
-            ("rollback", "quiet", "--to", "{failed}", *WHY), "MV-DEFINITION", "names no", id="rollback: one that failed"
+            ("rollback", "quiet", "--to", "{failed}", *WHY), "MV-ARGUMENT", "names no", id="rollback: one that failed"
         ),
         pytest.param(
-            ("rollback", "quiet", "--to", "2001-01-01", *WHY), "MV-DEFINITION", "2001-01-01", id="rollback: too early"
+            ("rollback", "quiet", "--to", "2001-01-01", *WHY), "MV-ARGUMENT", "2001-01-01", id="rollback: too early"
         ),
         pytest.param(
-            ("rollback", "quiet", "--to", "yesterday", *WHY), "MV-DEFINITION", "'yesterday'", id="rollback: no time"
+            ("rollback", "quiet", "--to", "yesterday", *WHY), "MV-ARGUMENT", "'yesterday'", id="rollback: no time"
         ),
         pytest.param(
             ("rollback", "topic", "--to", "1", *WHY),
@@ -113,17 +109,17 @@ def tables(amv):
             id="rollback: of a topic",
         ),
         pytest.param(("why", "nowhere", "id=1"), "MV-TABLE-UNKNOWN", "nowhere", id="why: unknown table"),
-        pytest.param(("why", "quiet"), "MV-DEFINITION", "the key is incomplete: id is missing", id="why: no key"),
-        pytest.param(("why", "quiet", "idd=1"), "MV-DEFINITION", "did you mean id?", id="why: another column"),
-        pytest.param(("why", "quiet", "id=1", "--since", "x"), "MV-DEFINITION", "'x' is no time", id="why: no time"),
+        pytest.param(("why", "quiet"), "MV-ARGUMENT", "the key is incomplete: id is missing", id="why: no key"),
+        pytest.param(("why", "quiet", "idd=1"), "MV-ARGUMENT", "did you mean id?", id="why: another column"),
+        pytest.param(("why", "quiet", "id=1", "--since", "x"), "MV-ARGUMENT", "'x' is no time", id="why: no time"),
         pytest.param(("audit", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="audit: unknown table"),
-        pytest.param(("audit", "new"), "MV-DEFINITION", "never published", id="audit: never published"),
+        pytest.param(("audit", "new"), "MV-NOT-PUBLISHED", "never published", id="audit: never published"),
         pytest.param(
-            ("audit", "quiet", "--partition", "1"), "MV-DEFINITION", "no natural partitions", id="audit: no partition"
+            ("audit", "quiet", "--partition", "1"), "MV-ARGUMENT", "no natural partitions", id="audit: no partition"
         ),
         pytest.param(("cancel", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="cancel: unknown table"),
         pytest.param(("history", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="history: unknown table"),
-        pytest.param(("history", "quiet", "--since", "x"), "MV-DEFINITION", "'x' is no time", id="history: no time"),
+        pytest.param(("history", "quiet", "--since", "x"), "MV-ARGUMENT", "'x' is no time", id="history: no time"),
     ],
 )
 def test_it_is_named_and_changes_nothing(amv, tables, command, code, said):
@@ -132,7 +128,8 @@ def test_it_is_named_and_changes_nothing(amv, tables, command, code, said):
     answer = amv(*(word.format(**tables) for word in command), "--json")
 
     error = answer.document["error"]
-    assert (answer.code, error["code"], error["is_transient"]) == (1, code, False)
+    is_usage = code == "MV-ARGUMENT"
+    assert (answer.code, error["code"], error["is_transient"]) == (2 if is_usage else 1, code, False)
     assert said in f"{error['message']} {error['hint']}"
     assert error["hint"]
     assert "Traceback" not in answer.err

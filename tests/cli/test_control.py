@@ -58,7 +58,7 @@ def test_history_since_a_time_is_a_file_for_a_spreadsheet(amv):
     assert len(amv("history", "orders", "--json").document["refreshes"]) == 20
     assert amv("history", "orders", "--since", "2999-01-01T00:00+02:00", "--json").document["refreshes"] == []
     wrong = amv("history", "orders", "--since", "yesterday")
-    assert (wrong.code, "'yesterday' is no time" in wrong.err) == (1, True)
+    assert (wrong.code, "'yesterday' is no time" in wrong.err) == (2, True)
 
 
 def test_the_ledger_shows_what_was_done_and_what_is_missing(amv):
@@ -259,7 +259,7 @@ def test_word_on_a_dead_owner_is_about_one_table_and_has_a_reason(amv, words):
 
     said = amv("recover", "--owner-is-dead", "--json", *words)
 
-    assert (said.code, said.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert (said.code, said.document["error"]["code"]) == (2, "MV-ARGUMENT")
     assert amv.store.renew(own, lease_ms=60_000).is_owner
 
 

@@ -74,10 +74,13 @@ def test_example_of_the_design_parses_as_it_stands():
         ("", "tables"),
         ("tables: [oops", "line 1"),
         ("tables: [!!python/object/apply:os.system ['true']]", "line 1"),
-        ("tables:\n- {name: t, chunk_rows: !!int abc}", "it is not YAML in line 2: the value is not a valid int."),
+        (
+            "tables:\n- {name: t, chunk_rows: !!int abc}",
+            "the file is not YAML in line 2: the value is not a valid int.",
+        ),
         (
             "tables:\n- {name: t, chunk_rows: !!timestamp now}",
-            "it is not YAML in line 2: the value is not a valid timestamp.",
+            "the file is not YAML in line 2: the value is not a valid timestamp.",
         ),
         *(
             (f"tables: [!!{tag} {text}]", f"the value is not a valid {tag}")
@@ -87,10 +90,10 @@ def test_example_of_the_design_parses_as_it_stands():
         ("tables: [!!set [a]]", "expected a mapping node"),
         ('tables: [{name: t, frozen_before: "\\ud800"}]', "frozen_before: expected a string that UTF-8 can encode"),
         ("tables: [{name: t, chunk_rows: " + "9" * 3000 + "}]", "found a number with hundreds of digits"),
-        ("tables: [{name: t, !foo bar: 5}]", "it is not YAML in line 1: the tag '!foo' is not supported."),
+        ("tables: [{name: t, !foo bar: 5}]", "the file is not YAML in line 1: the tag '!foo' is not supported."),
         (
             "tables:\n- name: t\n  <<: {key: [id]}",
-            "it is not YAML in line 3: a merge key (<<) is not supported: write its",
+            "the file is not YAML in line 3: a merge key (<<) is not supported: write its",
         ),
         ("tables: [{5: t}]", "line 1, 5: a name must be a string: put it in quotes"),
         ("tables: [{source: {5: t, type: delta}}]", "source: a name in it is not a string: put it in quotes"),
@@ -176,7 +179,7 @@ def test_limit_of_a_reader_that_no_file_keeps_is_refused_with_its_line(option, t
 
 
 def test_file_without_an_end_is_read_to_a_length():
-    with pytest.raises(DefinitionError, match="it is longer than 16,000,000 bytes"):
+    with pytest.raises(DefinitionError, match="the file is longer than 16,000,000 bytes"):
         load("/dev/zero")
 
 

@@ -40,7 +40,7 @@ def test_missing_driver_names_the_setting_that_brings_it(tmp_path: Path) -> None
     unknown = amv("refresh", "notes", AMV_SOURCE_DATABASES="oracle")
 
     assert without.returncode == 1
-    assert "MV-DEFINITION" in without.stderr
+    assert "MV-DEPENDENCY" in without.stderr
     assert "AMV_SOURCE_DATABASES=sqlite" in without.stderr
     assert found.returncode == 0, found.stderr
     assert "AMV_SPARK_PACKAGES" in unknown.stderr

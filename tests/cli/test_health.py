@@ -56,7 +56,7 @@ def test_history_lists_changes(amv):
 
     found, unnamed, unknown = amv("health", "orders", "--history"), amv("health", "--history"), amv("health", "nobody")
 
-    assert (found.code, unnamed.code, unknown.code) == (0, 1, 1)
+    assert (found.code, unnamed.code, unknown.code) == (0, 2, 1)
     assert "MV-SOURCE-UNAVAILABLE (connection)" in found.out
     assert "MV-TABLE-UNKNOWN" in unknown.err
 

@@ -69,7 +69,7 @@ def test_a_partition_that_is_nested_too_deeply_is_refused(amv):
 
     said = amv("refresh", "orders", "--partition", "[" * 100_000, "--json")
 
-    assert (said.code, said.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert (said.code, said.document["error"]["code"]) == (2, "MV-ARGUMENT")
     assert len(said.document["error"]["message"]) < 300
 
 

@@ -95,7 +95,7 @@ def test_only_some_partitions(amv, orders):
         "partitions from 1 until 3",
     )
     assert (second.document["rows_inserted"], second.document["scope"]) == (10, 'partitions ["0"]')
-    assert (refused.code, refused.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert (refused.code, refused.document["error"]["code"]) == (2, "MV-ARGUMENT")
     assert "'one' is not a value of 'p', which is a long" in refused.document["error"]["message"]
     assert "10 inserted, 0 updated, 0 deleted" in last.out
     assert is_equal_to_source(amv)
@@ -121,7 +121,7 @@ def test_a_guard_refuses_until_a_person_overrides_it(amv, orders):
     unsaid, allowed = amv(*anyway), amv(*anyway, "--note", "they closed the shop")
 
     assert (refused.code, read_aloud.code, unsaid.code, allowed.code) == (1, 1, 1, 0)
-    assert unsaid.document["error"]["code"] == "MV-DEFINITION"
+    assert unsaid.document["error"]["code"] == "MV-ARGUMENT"
     assert "needs a reason" in unsaid.document["error"]["message"]
     assert refused.document["outcome"] == "refused"
     assert refused.document["refresh_id"]

@@ -65,5 +65,5 @@ def test_what_contradicts_itself_is_refused(amv):
     both = amv("export", "shop", "--to", "x", "--version", "1", "--refresh", "abcdef")
     override = amv("load", "shop", "--from", amv.file("source: {}"), "--override", "max_deleted_fraction")
 
-    assert (both.code, "both name a version" in both.err) == (1, True)
-    assert (override.code, "needs a reason" in override.err) == (1, True)
+    assert (both.code, "both name a version" in both.err) == (2, True)
+    assert (override.code, "needs a reason" in override.err) == (2, True)

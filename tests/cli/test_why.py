@@ -37,7 +37,7 @@ def test_a_row_s_history_is_told_with_text_of_data_escaped(amv, spark):
     assert (event["operation"], event["changed"], event["cause"]) == ("update", ["status"], None)
     assert (document["begins"]["rows"], document["begins"]["is_complete"]) == ([{"order_id": 2, "status": "a"}], False)
     wrong = amv("why", "orders", "order_id=two", "--json")
-    assert (wrong.code, wrong.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert (wrong.code, wrong.document["error"]["code"]) == (2, "MV-ARGUMENT")
 
 
 def test_wrong_input_is_named_before_spark_starts(amv):
@@ -48,9 +48,9 @@ def test_wrong_input_is_named_before_spark_starts(amv):
     time = amv("why", "orders", "order_id=1", "--since", "then")
     table = amv("why", "nowhere", "order_id=1")
 
-    assert (incomplete.code, incomplete.document["error"]["code"]) == (1, "MV-DEFINITION")
+    assert (incomplete.code, incomplete.document["error"]["code"]) == (2, "MV-ARGUMENT")
     assert incomplete.document["error"]["hint"] == "amv why orders order_id=VALUE"
-    assert (unknown.code, "'id' is no column of its key" in unknown.err) == (1, True)
-    assert (time.code, "'then' is no time" in time.err) == (1, True)
+    assert (unknown.code, "'id' is no column of its key" in unknown.err) == (2, True)
+    assert (time.code, "'then' is no time" in time.err) == (2, True)
     assert (table.code, "MV-TABLE-UNKNOWN" in table.err) == (1, True)
     assert amv("why", "orders", "order_id=1", "--last", "0").code == 2

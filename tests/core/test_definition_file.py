@@ -74,12 +74,12 @@ def test_bad_name_keeps_its_class(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(DefinitionError, match=r"no\.yaml: it cannot be read: No such file or directory\."):
+    with pytest.raises(DefinitionError, match=r"no\.yaml: the file cannot be read: No such file or directory\."):
         load(tmp_path / "no.yaml")
 
 
 def test_directory_is_no_file(tmp_path):
-    with pytest.raises(DefinitionError, match="it cannot be read: Is a directory"):
+    with pytest.raises(DefinitionError, match="the file cannot be read: Is a directory"):
         load(tmp_path)
 
 
@@ -87,7 +87,7 @@ def test_other_encoding_is_named(tmp_path):
     file = tmp_path / "tables.yaml"
     file.write_bytes("tables: [größe]".encode("latin-1"))
 
-    with pytest.raises(DefinitionError, match=r"tables\.yaml: it is not UTF-8 text\."):
+    with pytest.raises(DefinitionError, match=r"tables\.yaml: the file is not UTF-8 text\."):
         load(file)
 
 

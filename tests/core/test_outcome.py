@@ -33,7 +33,10 @@ ERRORS = [c for _, c in inspect.getmembers(exceptions, inspect.isclass) if issub
 def test_exit_code_says_whether_a_retry_may_help(kind):
     report = failed(RefreshReport(table="orders"), kind("orders", "it failed."))
 
-    assert exit_code(report) == (EXIT_RETRY if issubclass(kind, exceptions.TransientError) else EXIT_PERSON)
+    if kind is exceptions.ArgumentError:
+        assert exit_code(report) == EXIT_USAGE
+    else:
+        assert exit_code(report) == (EXIT_RETRY if issubclass(kind, exceptions.TransientError) else EXIT_PERSON)
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

@@ -16,7 +16,7 @@ from airflow_mv_provider.core.transfer.export import (
     manifest_of,
 )
 from airflow_mv_provider.core.transfer.load import definition_of_load, request_of_load
-from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
+from airflow_mv_provider.exceptions import ArgumentError, DefinitionError, UnsafeLocationError
 
 TABLE = parse_table(
     {
@@ -53,7 +53,7 @@ def test_load_always_compares_and_says_what_it_is():
 
 @pytest.mark.parametrize("more", [{"read_only": True}, {"is_stale_only": True}, {"scope": Scope(start="a")}])
 def test_load_of_a_part_is_refused(more):
-    with pytest.raises(DefinitionError, match="neither"):
+    with pytest.raises(ArgumentError, match="neither"):
         request_of_load(Request(**more))
 
 
@@ -66,14 +66,14 @@ def test_manifest_survives_its_text():
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"table": "x"}', MANIFEST.to_text()[:-9]])
 def test_what_is_no_manifest_is_refused(text):
-    with pytest.raises(DefinitionError, match="no manifest"):
+    with pytest.raises(ArgumentError, match="no manifest"):
         manifest_of(text)
 
 
 def test_version_of_this_table_alone_counts_as_exported():
     assert already_exported([MANIFEST], "u1", 12) == MANIFEST
     assert already_exported([MANIFEST], "u1", 13) is None
-    with pytest.raises(DefinitionError, match="another table, shop"):
+    with pytest.raises(ArgumentError, match="another table, shop"):
         already_exported([MANIFEST], "u2", 13)
 
 

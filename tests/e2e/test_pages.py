@@ -176,7 +176,7 @@ def test_the_dialog_refuses_what_the_task_would_and_starts_by_keyboard_what_it_w
         dialog.get_by_label("Wait for a decision").press("Space")
         dialog.get_by_label("Only show the differences").press("Space")
         press(dialog, "Start")
-        dialog.get_by_text("`hold` takes no `read_only`").wait_for()
+        dialog.get_by_text("`hold` and `read_only` exclude").wait_for()
         assert flaws(page) == []
         dialog.get_by_label("Wait for a decision").press("Space")
         press(dialog, "Start")

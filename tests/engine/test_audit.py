@@ -14,8 +14,9 @@ from airflow_mv_provider.core.approval.audit import Against, DriftedRow, Finding
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import parse_request
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
+    ArgumentError,
     GuardRefusedError,
+    NotPublishedError,
     RefreshPausedError,
     TableNotFoundError,
     VersionGoneError,
@@ -264,7 +265,7 @@ def test_a_source_that_cannot_be_read_again_is_not_compared(lake):
 @pytest.mark.in_test_all
 def test_a_table_that_was_never_published_is_refused(lake):
     lake.apply()
-    with pytest.raises(DefinitionError, match="never published"):
+    with pytest.raises(NotPublishedError, match="never published"):
         audit(lake)
     with pytest.raises(TableNotFoundError):
         lake.refresher().audit("nowhere", lake.caller())
@@ -273,7 +274,7 @@ def test_a_table_that_was_never_published_is_refused(lake):
 def test_a_wrong_scope_is_refused(table):
     before = state_of(table), len(table.store.history(1))
     for asked in ({"partitions": [["0", "1"]]}, {"from": "2", "until": "1"}, {"from": "abc"}):
-        with pytest.raises(DefinitionError):
+        with pytest.raises(ArgumentError):
             audit(table, **asked)
     assert (state_of(table), len(table.store.history(1))) == before
 

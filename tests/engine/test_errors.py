@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRun
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
     DefinitionError,
+    DependencyError,
     DiskFullError,
     EngineError,
     InterruptedRefreshError,
@@ -184,7 +185,7 @@ def test_what_spark_refuses_of_a_source_is_no_fault_of_spark():
 def test_format_without_its_jar_names_the_setting_that_brings_it(text, name):
     error = translate(AnalysisException(text), "source")
 
-    assert type(error) is DefinitionError
+    assert type(error) is DependencyError
     assert f"AMV_SOURCE_DATABASES={name} " in error.advice
     assert f"org.apache.spark:spark-{name}_2.13:" in error.advice
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError, VersionGoneError
+from airflow_mv_provider.exceptions import ArgumentError, UnsafeLocationError, VersionGoneError
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -115,7 +115,7 @@ def test_refresh_meanwhile_does_not_change_what_is_exported(table, at_point):
     ("at", "to", "error", "words"),
     [
         ("999", None, VersionGoneError, "999"),
-        ("abcdef", None, DefinitionError, "names no published"),
+        ("abcdef", None, ArgumentError, "names no published"),
         (None, "relative", UnsafeLocationError, "absolute"),
         (None, "{root}/orders/out", UnsafeLocationError, "share a directory"),
         (None, "{root}", UnsafeLocationError, "share a directory"),
@@ -139,5 +139,5 @@ def test_other_table_needs_a_path_of_its_own(table):
     table.apply(name="others", source={"type": "delta", "path": "raw/others"})
     table.refresh("others")
 
-    with pytest.raises(DefinitionError, match="another table, orders"):
+    with pytest.raises(ArgumentError, match="another table, orders"):
         table.refresher().export("others", str(table.out))

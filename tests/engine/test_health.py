@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_mv_provider.core.health.health import HealthStatus
-from airflow_mv_provider.exceptions import DefinitionError, RefreshPausedError, SourceNotFoundError
+from airflow_mv_provider.exceptions import ArgumentError, RefreshPausedError, SourceNotFoundError
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
@@ -35,7 +35,7 @@ def test_request_that_does_not_fit_says_nothing_of_the_table(lake):
     lake.apply()
     lake.refresh()
 
-    with pytest.raises(DefinitionError):
+    with pytest.raises(ArgumentError):
         lake.refresh(reload=True)
     lake.store.pause(lake.store.table("orders").id, "ann")
     with pytest.raises(RefreshPausedError):

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
+    ArgumentError,
     GuardRefusedError,
     HoldExpiredError,
     NotHeldError,
@@ -163,7 +163,7 @@ def test_a_progressive_table_cannot_be_held(lake):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(10)")
     lake.apply(publish="progressive", partition_by=["p"])
 
-    with pytest.raises(DefinitionError, match="progressive"):
+    with pytest.raises(ArgumentError, match="progressive"):
         lake.refresh(hold=True)
     with pytest.raises(ValidationError, match="atomic"):
         lake.apply(publish="progressive", partition_by=["p"], approval="always")
@@ -285,7 +285,7 @@ def test_changed_rows_of_every_refresh_are_kept_if_the_table_says_so(lake):
         ({"id": 1}, {"id": 1, "v": "a"}, {"id": 1, "v": "b"})
     ]
     assert "1 updated" in difference_text(found)
-    with pytest.raises(DefinitionError, match="'nothing' names no refreshes"):
+    with pytest.raises(ArgumentError, match="'nothing' names no refreshes"):
         lake.refresher().past_difference("orders", "nothing", lake.caller())
 
 

@@ -7,6 +7,7 @@ import pytest
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.exceptions import (
+    ArgumentError,
     DefinitionError,
     GuardRefusedError,
     KeyColumnError,
@@ -109,7 +110,7 @@ def test_source_that_cannot_be_is_refused_and_nothing_is_acquired(table, source,
 
 @pytest.mark.in_test_all
 def test_main_itself_is_no_source(table):
-    with pytest.raises(DefinitionError, match="the table itself"):
+    with pytest.raises(ArgumentError, match="the table itself"):
         load(table, {"type": "delta", "path": str(table.root / "orders")})
 
     assert table.store.state(1).paused_since_ms is None

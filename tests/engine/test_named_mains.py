@@ -14,6 +14,7 @@ from airflow_mv_provider.exceptions import (
     MainNotOursError,
     NameGoneError,
     NameTakenError,
+    SettingError,
     TableConflictError,
     UnsafeLocationError,
 )
@@ -357,9 +358,9 @@ def test_name_needs_a_metastore(lake):
     lake.write(FIRST)
     lake.apply(catalog_name="spark_catalog.shop.orders")
 
-    with pytest.raises(DefinitionError, match="this Spark has no metastore"):
+    with pytest.raises(SettingError, match="this Spark has no metastore"):
         lake.refresh()
-    with pytest.raises(DefinitionError, match="this Spark has no metastore"):
+    with pytest.raises(SettingError, match="this Spark has no metastore"):
         lake.refresher().drop("orders", lake.caller(), delete_main=False)
 
     assert not (lake.root / "orders").exists()

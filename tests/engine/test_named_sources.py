@@ -9,7 +9,7 @@ import pytest
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import DefinitionError, SourceNotFoundError, UnsafeLocationError
+from airflow_mv_provider.exceptions import DefinitionError, SettingError, SourceNotFoundError, UnsafeLocationError
 from airflow_mv_provider.sources.query.model import NamedTable, Query
 from tests.conftest import Crash
 
@@ -171,7 +171,7 @@ def test_name_of_main_is_no_source(named):
 def test_name_needs_a_metastore(lake):
     lake.apply(source=DeltaSource(table="spark_catalog.shop.orders"))
 
-    with pytest.raises(DefinitionError, match=r"this Spark has no metastore.*catalogImplementation=hive"):
+    with pytest.raises(SettingError, match=r"this Spark has no metastore.*catalogImplementation=hive"):
         lake.refresh()
 
 

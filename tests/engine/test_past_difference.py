@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_mv_provider.exceptions import DefinitionError, VersionGoneError
+from airflow_mv_provider.exceptions import ArgumentError, VersionGoneError
 from airflow_mv_provider.report_text.difference_text import difference_text
 from tests.engine.test_audit import remove_files
 
@@ -89,5 +89,5 @@ def test_columns_that_are_sensitive_by_now_are_hashed(lake, past):
     found = look(lake, past)
 
     assert {str(row.after["v"])[:7] for row in found.rows if row.after} == {"sha256:"}
-    with pytest.raises(DefinitionError, match="names no refreshes"):
+    with pytest.raises(ArgumentError, match="names no refreshes"):
         lake.refresher().past_difference("orders", "0123456789", lake.caller())

@@ -11,11 +11,11 @@ import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     MainNotOursError,
     MvError,
     RefreshInProgressError,
     RefreshPausedError,
+    SettingError,
     TableConflictError,
 )
 from tests.conftest import Crash, make_lake
@@ -234,7 +234,7 @@ def test_whoever_began_to_look_at_the_old_place_looks_again(table, at_point):
 
 @pytest.mark.in_test_all
 def test_no_warehouse_and_a_place_inside_another_table_are_refused(table):
-    with pytest.raises(DefinitionError, match="none is set"):
+    with pytest.raises(SettingError, match="none is set"):
         replace_settings(table, None).relocate("orders", table.caller())
 
 

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
+    ArgumentError,
     DefinitionError,
     RefreshPausedError,
     SchemaMismatchError,
@@ -131,7 +132,7 @@ def test_killed_anywhere_it_is_undone_or_done(table, at_point, point):
 
 @pytest.mark.in_test_all
 def test_a_version_that_never_was_changes_nothing(table):
-    with pytest.raises(DefinitionError, match="no version 999"):
+    with pytest.raises(ArgumentError, match="no version 999"):
         roll_back(table, 999)
 
     assert table.rows() == table.bad

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import DefinitionError, TableNotFoundError, VersionGoneError
+from airflow_mv_provider.exceptions import ArgumentError, NotPublishedError, TableNotFoundError, VersionGoneError
 from airflow_mv_provider.metadata.models import Base
 from tests.engine.looking import remove_files
 
@@ -165,12 +165,12 @@ def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
         (["id=99999999999999999999", "day=2026-01-05"], {}, "is not a value of 'id'"),
         (["id=5", "day=2026-02-30"], {}, "'2026-02-30' is not a value of 'day', which is a date"),
         (["id=5", "day=today"], {}, "'today' is not a value of 'day'"),
-        (KEY, {"column": "w"}, "it has no column 'w'"),
+        (KEY, {"column": "w"}, "the table has no column 'w'"),
         (KEY, {"since": "then"}, "'then' is no time"),
     ],
 )
 def test_key_column_or_time_that_is_none_is_refused_by_name(told, key, more, said):
-    with pytest.raises(DefinitionError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         why(told, *key, **more)
 
     assert said in caught.value.message
@@ -190,7 +190,7 @@ def test_a_row_that_never_was_has_no_history(told):
 def test_a_table_that_was_never_refreshed_or_cannot_be_read_is_named(lake):
     lake.write("SELECT id, 'a' AS v FROM range(3)")
     lake.apply()
-    with pytest.raises(DefinitionError, match="there is no table"):
+    with pytest.raises(NotPublishedError, match="there is no table"):
         why(lake, "id=1")
     lake.refresh()
     for file in (lake.root / "orders").glob("*.parquet"):
@@ -215,7 +215,7 @@ def test_an_overwrite_changes_only_rows_that_differ(lake, is_by_feed):
     assert [each.operation for each in same.events] == ["insert"]
     assert [(each.operation, each.changed) for each in other.events] == [("insert", ()), ("update", ("v",))]
     assert (same.is_from_feed, other.is_from_feed) == (is_by_feed, is_by_feed)
-    with pytest.raises(DefinitionError, match=r"'1\.104' is not a value of 'k'"):
+    with pytest.raises(ArgumentError, match=r"'1\.104' is not a value of 'k'"):
         why(lake, "id=0", "k=1.104")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress.partition import partition_name
 from airflow_mv_provider.core.scope.column_order import order_of, value_of
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, GuardRefusedError, KeyMovedError
+from airflow_mv_provider.exceptions import ArgumentError, FrozenPartitionError, GuardRefusedError, KeyMovedError
 from airflow_mv_provider.spark.partitions import is_member
 from tests.conftest import Crash, a_table
 from tests.scenarios.conftest import check_invariants
@@ -280,7 +280,7 @@ def test_a_row_that_moved_into_the_scope_is_refused(lake):
 def test_a_value_that_is_none_is_refused_and_leaves_nothing(table, asked, problem):
     old = table.rows()
 
-    with pytest.raises(DefinitionError, match=problem.replace("(", r"\(")):
+    with pytest.raises(ArgumentError, match=problem.replace("(", r"\(")):
         table.refresh(**asked)
 
     assert (table.phase(), table.rows(), table.workspaces()) == ("NORMAL", old, [])
@@ -312,7 +312,7 @@ def test_range_of_a_text_column_is_in_the_order_of_texts(lake):
     for asked in ({"from": "9", "until": "11"}, {"from": "11", "until": "9"}) * 2:
         # The first two times the type is not known before the source is read, then it is.
         if asked["from"] == "9":
-            with pytest.raises(DefinitionError, match=r"from '9' until '11' is empty: 'p' is of type string"):
+            with pytest.raises(ArgumentError, match=r"from '9' until '11' is empty: 'p' is of type string"):
                 lake.refresh(**asked)
         else:
             assert lake.refresh(**asked).outcome is Outcome.PUBLISHED
@@ -346,7 +346,7 @@ def test_bound_of_frozen_partitions_is_a_value_of_their_column(lake):
     ):
         lake.apply(partition_by=["on_day"], key=["id", "on_day"], frozen_before=bound)
         if problem:
-            with pytest.raises(DefinitionError, match=problem):
+            with pytest.raises(ArgumentError, match=problem):
                 lake.refresh()
             assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
         else:

@@ -13,6 +13,7 @@ from airflow_mv_provider.core.secret import every_spelling
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
     DefinitionError,
+    DependencyError,
     MvError,
     SourceFunctionError,
     UnsafeLocationError,
@@ -130,7 +131,7 @@ def test_format_that_spark_ships_reads_a_path(lake):
 @pytest.mark.parametrize(
     ("source", "error", "words"),
     [
-        ({"format": "nowhere"}, DefinitionError, "AMV_SPARK_PACKAGES"),
+        ({"format": "nowhere"}, DependencyError, "AMV_SPARK_PACKAGES"),
         ({"format": "rate"}, DefinitionError, "rate"),
         ({"format": "text", "path": "/etc"}, UnsafeLocationError, "outside the warehouse"),
         ({"format": "text", "path": "orders/x"}, UnsafeLocationError, "share a directory"),

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.jvm_zone import IN_UTC
-from airflow_mv_provider.exceptions import CorruptRecordError, DefinitionError, SourceFileError
+from airflow_mv_provider.exceptions import CorruptRecordError, SettingError, SourceFileError
 from airflow_mv_provider.spark.connect_server import ConnectServer
 from tests.engine.reading_in_a_zone import TIMES, expected, has_whole_second
 from tests.engine.refusing import refused
@@ -97,9 +97,7 @@ def test_orc_is_refused_in_a_jvm_of_another_zone(lake):
     lake.apply(source=Files("raw/orc", format="orc", schema="id BIGINT, v ARRAY<STRUCT<t: TIMESTAMP>>"))
 
     with jvm_in(lake.spark, "America/New_York"):
-        refused(
-            lake, DefinitionError, "America/New_York", *(f"--conf {name}={value}" for name, value in IN_UTC.items())
-        )
+        refused(lake, SettingError, "America/New_York", *(f"--conf {name}={value}" for name, value in IN_UTC.items()))
     lake.refresh()
 
     (row,) = lake.sql("SELECT CAST(v[0].t AS STRING) FROM {t}")

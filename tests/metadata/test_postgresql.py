@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from airflow_mv_provider.exceptions import DefinitionError, MetadataUnavailableError
+from airflow_mv_provider.exceptions import MetadataDeniedError, MetadataUnavailableError, SettingError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine, transaction
 from airflow_mv_provider.metadata.store import Store
@@ -67,7 +67,7 @@ def test_database_that_is_read_only_is_worth_a_retry(database):
 def test_rights_that_are_missing_are_named_with_their_grant(database):
     address, as_role = database
     engine = open_engine(as_role)
-    with pytest.raises(DefinitionError, match="lacks a right") as caught:
+    with pytest.raises(MetadataDeniedError, match="lacks a right") as caught:
         Store(engine).tables()
 
     role = make_url(as_role).username
@@ -81,7 +81,7 @@ def test_database_is_made_by_a_role_with_the_grant_that_the_error_names(postgres
     address = postgres.new_database()
     role = make_url(database[1]).username
     engine = open_engine(make_url(address).set(username=role).render_as_string())
-    with pytest.raises(DefinitionError, match="lacks a right") as caught:
+    with pytest.raises(MetadataDeniedError, match="lacks a right") as caught:
         migrations.migrate(engine)
 
     grant = re.search(rf"GRANT USAGE, CREATE.* TO {role}", str(caught.value))
@@ -114,7 +114,7 @@ def test_callers_race_as_they_should_though_the_database_makes_transactions_seri
 def test_option_that_no_driver_knows_is_a_mistake_of_the_address(postgres, option):
     engine = open_engine(f"{postgres.new_database()}?{option}")
 
-    with pytest.raises(DefinitionError, match="rejects an option of the address"):
+    with pytest.raises(SettingError, match="rejects an option of the address"):
         Store(engine).tables()
     engine.dispose()
 
@@ -122,7 +122,7 @@ def test_option_that_no_driver_knows_is_a_mistake_of_the_address(postgres, optio
 def test_several_hosts_are_named_as_options_as_the_error_says(postgres):
     address = make_url(postgres.new_database())
     several = f"postgresql://mv@127.0.0.1:1,127.0.0.1:{address.port}/{address.database}"
-    with pytest.raises(DefinitionError, match="cannot be parsed") as caught:
+    with pytest.raises(SettingError, match="cannot be parsed") as caught:
         open_engine(several)
     assert "?host=ONE:5432&host=OTHER:5432" in str(caught.value)
 

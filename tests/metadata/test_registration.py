@@ -106,7 +106,7 @@ def test_table_does_not_move(store):
     registered(store)
     before = dump(store.engine)
 
-    with pytest.raises(TableConflictError, match=r"it is registered at /wh/orders, not /elsewhere/orders\."):
+    with pytest.raises(TableConflictError, match=r"the table is registered at /wh/orders, not /elsewhere/orders\."):
         store.registry.register(a_table(chunk_rows=1), warehouse="/elsewhere", location="/elsewhere/orders")
 
     assert dump(store.engine) == before

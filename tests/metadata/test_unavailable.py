@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 
 from airflow_mv_provider import Query
 from airflow_mv_provider.core.outcome import EXIT_RETRY, RefreshReport, exit_code, failed
-from airflow_mv_provider.exceptions import DatabaseVersionError, DefinitionError, MetadataUnavailableError
+from airflow_mv_provider.exceptions import DatabaseVersionError, MetadataUnavailableError, SettingError
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine, transaction
 from airflow_mv_provider.metadata.store import Store
@@ -69,7 +69,7 @@ def test_server_that_is_away_is_named_without_its_password(address):
     ],
 )
 def test_address_that_is_none_is_refused_without_showing_it(address):
-    with pytest.raises(DefinitionError, match="metadata database") as caught:
+    with pytest.raises(SettingError, match="metadata database") as caught:
         open_engine(address)
 
     assert SECRET not in printed(caught.value)
@@ -83,12 +83,12 @@ def test_address_that_is_none_is_refused_without_showing_it(address):
     ],
 )
 def test_database_in_memory_is_refused(address):
-    with pytest.raises(DefinitionError, match="a database in memory belongs to one process"):
+    with pytest.raises(SettingError, match="a database in memory belongs to one process"):
         local.open_database(Settings(address))
 
 
 def test_file_s_name_may_have_an_at(tmp_path):
-    with pytest.raises(MetadataUnavailableError, match="it has no tables yet"):
+    with pytest.raises(MetadataUnavailableError, match="the database has no tables yet"):
         ask(f"sqlite:///{tmp_path}/a@b@c.db")
 
 
@@ -113,7 +113,7 @@ def test_missing_directory_of_a_file_is_named(tmp_path):
 
 @pytest.mark.parametrize("file", ["/proc/mv.db", "{folder}"])
 def test_file_that_no_other_try_will_open_is_named(tmp_path, file):
-    with pytest.raises(DefinitionError, match=r"its file cannot be opened.*may write to it"):
+    with pytest.raises(SettingError, match=r"its file cannot be opened.*may write to it"):
         ask(f"sqlite:///{file.format(folder=tmp_path)}")
 
 
@@ -121,7 +121,7 @@ def test_file_that_is_no_database_is_named(tmp_path):
     file = tmp_path / "mv.db"
     file.write_text("not a database, but long enough to be looked at" * 100)
 
-    with pytest.raises(DefinitionError, match="this file is not a SQLite database"):
+    with pytest.raises(SettingError, match="this file is not a SQLite database"):
         ask(f"sqlite:///{file}")
 
 
@@ -143,7 +143,7 @@ def test_damaged_file_is_named_as_what_no_retry_mends(tmp_path, damage):
     local.open_store(Settings(f"sqlite:///{file}")).engine.dispose()
     file.write_bytes(damage(file.read_bytes()))
 
-    with pytest.raises(DefinitionError, match=r"mv\.db: this SQLite database is damaged"):
+    with pytest.raises(SettingError, match=r"mv\.db: this SQLite database is damaged"):
         ask(f"sqlite:///{file}")
 
 
@@ -151,7 +151,7 @@ def test_file_that_may_not_be_written_is_named(tmp_path):
     file = tmp_path / "mv.db"
     local.open_store(Settings(f"sqlite:///{file}")).engine.dispose()
 
-    with pytest.raises(DefinitionError, match="this file cannot be written"):
+    with pytest.raises(SettingError, match="this file cannot be written"):
         registered(Store(open_engine(f"sqlite:///file:{file}?mode=ro&uri=true")))
 
 
@@ -159,19 +159,19 @@ def test_file_that_may_not_be_written_is_named(tmp_path):
 def test_home_that_cannot_be_written_is_named(tmp_path, place):
     (tmp_path / "a_file").write_text("x")
 
-    with pytest.raises(DefinitionError, match=r"the directory of .*mv\.db cannot be made: Not a directory"):
+    with pytest.raises(SettingError, match=r"the directory of .*mv\.db cannot be made: Not a directory"):
         local.open_store(Settings(f"sqlite:///{tmp_path / place}/mv.db"))
 
 
 def test_option_that_the_driver_does_not_take_is_refused(tmp_path):
-    with pytest.raises(DefinitionError, match="an option of the address") as caught:
+    with pytest.raises(SettingError, match="an option of the address") as caught:
         open_engine(f"sqlite:///{tmp_path}/mv.db?timeout={SECRET}")
 
     assert SECRET not in printed(caught.value)
 
 
 def test_database_without_tables_says_what_to_do(empty_engine):
-    with pytest.raises(MetadataUnavailableError, match="it has no tables yet; run `amv db migrate`"):
+    with pytest.raises(MetadataUnavailableError, match=r"the database has no tables yet\. Run `amv db migrate`"):
         Store(empty_engine).tables()
     with pytest.raises(DatabaseVersionError, match="found no version"):
         migrations.check(empty_engine)
@@ -235,7 +235,7 @@ def test_file_on_a_network_s_file_system_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "MOUNTS", tmp_path / "mountinfo")
     (tmp_path / "mountinfo").write_text(f"30 1 0:30 / {tmp_path} rw - nfs4 filer:/export rw\n")
 
-    with pytest.raises(DefinitionError, match=r"SQLite works on one host only, and .*mv.db is on nfs4") as caught:
+    with pytest.raises(SettingError, match=r"SQLite works on one host only, and .*mv.db is on nfs4") as caught:
         local.open_store(Settings(f"sqlite:///{tmp_path}/mv.db"))
 
     assert "PostgreSQL" in caught.value.advice

@@ -278,7 +278,7 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
                 case hold.Step.EXPIRE:
                     return "sees that nobody has decided in time", failing(design, fx, worker, "MV-HOLD-EXPIRED")
                 case hold.Step.STOP:
-                    return "sees that it was rejected", failing(design, fx, worker, "MV-CANCELLED")
+                    return "sees that the refresh was rejected", failing(design, fx, worker, "MV-CANCELLED")
     return _to_merge(design, fx, worker)
 
 

@@ -10,8 +10,8 @@ from airflow_mv_provider.core.definition.table import parse_table
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import (
+    ArgumentError,
     CommitUnknownError,
-    DefinitionError,
     FencedError,
     GuardRefusedError,
     MainMovedError,
@@ -71,7 +71,7 @@ def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow):
 
     from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
 
-    with pytest.raises(DefinitionError, match="max_age or since, not both"):
+    with pytest.raises(ArgumentError, match="max_age or since, not both"):
         TableFreshnessSensor(task_id="s", table="orders", max_age=timedelta(1), since="x")
     url = f"sqlite:///{tmp_path / 'mv.db'}"
     engine = open_engine(url)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_it_is_rebuilt_from_what_it_serialises(airflow):
 def test_a_hasty_trigger_is_refused_where_the_dag_is_written(airflow):
     from airflow_mv_provider.triggers.commits import delta_asset
 
-    with pytest.raises(DefinitionError, match="below 10 s"):
+    with pytest.raises(ArgumentError, match="below 10 s"):
         delta_asset("raw/orders", poke_interval=1)
 
 

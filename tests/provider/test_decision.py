@@ -104,12 +104,14 @@ def test_a_task_that_is_woken_notices_that_it_was_rejected_elsewhere(held):
     store, hold_id = held
     store.holds.decide(store.table("orders").id, Decision.REJECTED, "ann", "no", hold_id)
     own = handed_over(store, Ownership(store.table("orders").id, hold_id.partition(".")[0], 1), "another")
-    store.abandon(own, Outcome.CANCELLED, ErrorReport("MV-CANCELLED", "orders: it was rejected by ann: no.", ""), {})
+    store.abandon(
+        own, Outcome.CANCELLED, ErrorReport("MV-CANCELLED", "orders: the refresh was rejected by ann: no.", ""), {}
+    )
 
     found = woken(held)
 
     assert isinstance(found, AirflowFailException)
-    assert "it was rejected by ann: no." in str(found)
+    assert "the refresh was rejected by ann: no." in str(found)
 
 
 def test_people_are_told_what_waits_for_them(held):

@@ -8,7 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError
+from airflow_mv_provider.exceptions import ConnectionUnknownError, SettingError
 from airflow_mv_provider.hooks.mv import MvHook
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ def test_sqlite_is_refused_where_tasks_run_on_several_hosts(url, is_refused, mon
         MvHook().settings()
         return
 
-    with pytest.raises(DefinitionError, match="SQLite works on one host only, and CeleryExecutor runs") as caught:
+    with pytest.raises(SettingError, match="SQLite works on one host only, and CeleryExecutor runs") as caught:
         MvHook().settings()
 
     assert "[mv] sql_alchemy_conn" in caught.value.advice

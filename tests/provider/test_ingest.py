@@ -68,7 +68,7 @@ def test_run_that_asks_for_other_than_all_of_it_is_refused_before_anything_is_wr
     assert (run.state, run.tries[first]) == ("failed", 1)
     [error] = run.errors[first]
     assert (
-        "[MV-DEFINITION] shop: all its tables are refreshed in one state; a run takes no options, not read_only."
+        "[MV-ARGUMENT] shop: all its tables are refreshed in one state; a run takes no options, not read_only."
         in str(error)
     )
     assert home.store.tables() == ()

@@ -90,8 +90,8 @@ def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):
 
     for refused, why in (
         (run, "[MV-TABLE-UNKNOWN] {{ var"),
-        (other, "[MV-DEFINITION] param overrides: '{{ var"),
-        (confs, "[MV-DEFINITION] params: unknown: 'spark.jars'."),
+        (other, "[MV-ARGUMENT] param overrides: '{{ var"),
+        (confs, "[MV-ARGUMENT] params: unknown: 'spark.jars'."),
     ):
         assert (refused.states, refused.tries, refused.xcoms) == ({"refresh": "failed"}, {"refresh": 1}, {})
         assert why in str(refused.errors["refresh"][0])
@@ -117,4 +117,4 @@ def test_an_author_who_names_an_unknown_guard_gets_an_import_error(airflow):
 
     [error] = DagBag(str(DAGS)).import_errors.values()
 
-    assert "MV-DEFINITION" in error
+    assert "MV-ARGUMENT" in error

@@ -111,5 +111,5 @@ def test_a_paused_table_fails_its_task_without_a_retry(home, airflow):
     run = airflow.run(airflow.load("single", one_task_dag("table='orders', retries=2")))
 
     assert (run.states, run.tries) == ({"refresh": "failed"}, {"refresh": 1})
-    assert "[MV-PAUSED] orders: it has been paused by ann" in str(run.errors["refresh"][0])
+    assert "[MV-PAUSED] orders: the table has been paused by ann" in str(run.errors["refresh"][0])
     assert history(home) == ()

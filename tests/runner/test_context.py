@@ -45,7 +45,7 @@ def test_table_that_took_the_name_of_another_is_not_read_in_the_state_of_a_run()
         context.check_can_begin(table, at_rest, caller)
         with pytest.raises(RefreshInProgressError):
             context.check_can_begin(table, replace(at_rest, published_upper=4), caller)
-        with pytest.raises(TableNotFoundError, match="registered anew"):
+        with pytest.raises(TableNotFoundError, match="registered again"):
             context.check_can_begin(replace(table, id=2), at_rest, caller)
 
     context.check_can_begin(replace(table, id=2), at_rest, caller)
@@ -58,7 +58,7 @@ def test_process_that_is_stopped_while_spark_starts_says_so(is_stopped):
     def start() -> NoReturn:
         if is_stopped:
             context.interrupt()
-        raise EngineError("Spark", "it did not start: the JVM has ended.")
+        raise EngineError("Spark", "the server did not start: the JVM has ended.")
 
     context = Context(Store(open_engine("sqlite://")), Settings(database_url="sqlite://", warehouse="/wh"), start)
 

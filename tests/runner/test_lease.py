@@ -74,7 +74,9 @@ def test_cancel_interrupts_the_work_until_it_asks(store, own, often, beats, stop
         before = len(stops.threads)
         beats.wait(4)
         assert len(stops.threads) == before
-        with pytest.raises(RefreshCancelledError, match=f"refresh {own.refresh_id}: it was cancelled on request"):
+        with pytest.raises(
+            RefreshCancelledError, match=f"refresh {own.refresh_id}: the refresh was cancelled on request"
+        ):
             lease.check()
 
     assert set(stops.threads) == {f"watch-{own.refresh_id[:8]}"}

@@ -10,7 +10,7 @@ import traceback
 import pytest
 
 from airflow_mv_provider.core.location import source_location
-from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
+from airflow_mv_provider.exceptions import SettingError, UnsafeLocationError
 from airflow_mv_provider.runner.settings import Settings, default_database_url, from_environment, secrets_of
 from airflow_mv_provider.spark.causes.databases import drivers_of
 
@@ -38,7 +38,7 @@ def test_argument_goes_before_variable_before_file(tmp_path):
 
 
 def test_secret_file_that_is_missing_is_named(tmp_path):
-    with pytest.raises(DefinitionError, match=r"AMV_DATABASE_URL_FILE: .*no cannot be read: No such file"):
+    with pytest.raises(SettingError, match=r"AMV_DATABASE_URL_FILE: .*no cannot be read: No such file"):
         from_environment(environ={"AMV_DATABASE_URL_FILE": str(tmp_path / "no")})
 
 
@@ -105,7 +105,7 @@ def test_source_databases_are_those_whose_drivers_are_known():
         "postgresql",
         "sqlite-jdbc",
     ]
-    with pytest.raises(DefinitionError, match="'oracle' is not known") as refused:
+    with pytest.raises(SettingError, match="'oracle' is not known") as refused:
         from_environment(environ={"AMV_SOURCE_DATABASES": "oracle"})
     assert "AMV_SPARK_PACKAGES" in refused.value.advice
 
@@ -132,13 +132,13 @@ def test_history_is_kept_for_days():
 )
 @pytest.mark.parametrize("value", ["soon", "nan", "inf", "-inf", "-1", "0", "1m", "1e999", "1e300"])
 def test_patience_that_is_no_time_is_named(name, unit, value):
-    with pytest.raises(DefinitionError, match=f"{name}: '{value}' is not a number of {unit}"):
+    with pytest.raises(SettingError, match=f"{name}: '{value}' is not a number of {unit}"):
         from_environment(environ={name: value})
 
 
 def test_silence_that_no_connection_can_wait_for_is_refused():
     assert from_environment(environ={"AMV_ANSWER_S": "3600"}).answer_ms == 3_600_000
-    with pytest.raises(DefinitionError, match="AMV_ANSWER_S: '3601' is not a number of seconds") as caught:
+    with pytest.raises(SettingError, match="AMV_ANSWER_S: '3601' is not a number of seconds") as caught:
         from_environment(environ={"AMV_ANSWER_S": "3601"})
 
     assert caught.value.advice == "Set it to a number above 0 and up to 3,600."
@@ -158,7 +158,7 @@ def test_a_single_driver_on_s3_is_said_by_a_person(value, found):
 
 
 def test_a_flag_that_is_none_is_named():
-    with pytest.raises(DefinitionError, match="AMV_S3_SINGLE_DRIVER: 'perhaps' is neither true nor false"):
+    with pytest.raises(SettingError, match="AMV_S3_SINGLE_DRIVER: 'perhaps' is neither true nor false"):
         from_environment(environ={"AMV_S3_SINGLE_DRIVER": "perhaps"})
 
 
@@ -196,7 +196,7 @@ def test_source_root_with_a_password_is_refused_before_it_is_cut_at_its_colon():
 def test_secret_file_that_is_no_text_is_named_without_its_bytes(tmp_path):
     (tmp_path / "url").write_bytes(CANARY.encode() + b"\xff")
 
-    with pytest.raises(DefinitionError, match="url is not UTF-8 text") as caught:
+    with pytest.raises(SettingError, match="url is not UTF-8 text") as caught:
         from_environment(environ={"AMV_DATABASE_URL_FILE": str(tmp_path / "url")})
 
     assert CANARY not in "".join(traceback.format_exception(caught.value))
@@ -204,12 +204,12 @@ def test_secret_file_that_is_no_text_is_named_without_its_bytes(tmp_path):
 
 _CONNECT = """
 import sys, traceback
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import SettingError
 from airflow_mv_provider.spark.session import connect_session
 for address in sys.argv[1:]:
     try:
         connect_session(address)
-    except DefinitionError:
+    except SettingError:
         traceback.print_exc()
     else:
         sys.exit(f"taken: {address}")
@@ -230,5 +230,5 @@ def test_connect_address_that_is_none_is_refused_without_its_token():
         done = subprocess.run([sys.executable, "-c", _CONNECT, *addresses], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("[MV-DEFINITION] Spark Connect: the address is not sc://host:port") == len(addresses)
+    assert done.stderr.count("[MV-SETTING] Spark Connect: the address is not sc://host:port") == len(addresses)
     assert CANARY not in done.stderr

@@ -14,6 +14,7 @@ from airflow_mv_provider.core.changeset import Whole
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
     DefinitionError,
+    SettingError,
     SourceDeniedError,
     SourceUnavailableError,
     UnsafeLocationError,
@@ -216,7 +217,7 @@ _FAILED = (
         ),
         (
             ": java.sql.SQLTimeoutException: (conn=7) Query execution was interrupted (max_statement_time exceeded)",
-            *(DefinitionError, "max_statement_time"),
+            *(SettingError, "max_statement_time"),
         ),
         (
             ": org.sqlite.SQLiteException: [SQLITE_ERROR] SQL error or missing database (integer overflow)",
@@ -224,7 +225,7 @@ _FAILED = (
         ),
         (
             ": org.postgresql.util.PSQLException: ERROR: canceling statement due to statement timeout\n\tat org",
-            *(DefinitionError, "statement_timeout"),
+            *(SettingError, "statement_timeout"),
         ),
         (
             ": java.sql.SQLException: (conn=16) Lock wait timeout exceeded; try restarting transaction",

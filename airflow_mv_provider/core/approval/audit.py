@@ -23,7 +23,7 @@ from airflow_mv_provider.core.rejections import paused
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, DriftError
+from airflow_mv_provider.exceptions import ArgumentError, DriftError
 
 KINDS = ("missing", "extra", "different")
 _KIND = {"insert": "missing", "delete": "extra", "update": "different"}  # by what a refresh would do
@@ -197,13 +197,13 @@ def repair_request(audit: Audit, asked: Request) -> Request:
 def check_repairable(table: TableRecord, state: RefreshState, scope: Scope) -> None:
     """Refuse a repair that could not begin, before anything is compared.
 
-    raises : RefreshPausedError; DefinitionError
+    raises : RefreshPausedError; ArgumentError
     """
     if state.paused_since_ms is not None or state.is_dropping:
         raise paused(table, state)
     if table.definition.source_kind.is_log and not scope.is_everything:
         problem = "changes of a log are read once, for all partitions: partitions cannot be repaired."
-        raise DefinitionError(table.name, problem, hint="Audit and repair all of the table.")
+        raise ArgumentError(table.name, problem, hint="Audit and repair all of the table.")
 
 
 def audited_version(state: RefreshState, commits: Sequence[Commit]) -> int:

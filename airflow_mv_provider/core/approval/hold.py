@@ -77,8 +77,8 @@ class Hold:
     def refusal(self) -> str:
         """Why it is cancelled, as a sentence."""
         if self.decision is Decision.SUPERSEDED:
-            return f"it was superseded by a newer refresh of {self.decided_by or 'an unnamed user'}."
-        return f"it was rejected{self.by}."
+            return f"the refresh was superseded by a newer refresh of {self.decided_by or 'an unnamed user'}."
+        return f"the refresh was rejected{self.by}."
 
     @property
     def by(self) -> str:
@@ -162,7 +162,7 @@ def why_held(
         (approval != "never" and bool(refused), refused),
         (is_requested, "its caller asked for a decision."),
         (approval == "always", "every refresh of this table needs a decision."),
-        (approval == "schema" and changes_columns, "it changes the table's columns."),
+        (approval == "schema" and changes_columns, "the refresh changes the table's columns."),
     )
     why = next((reason for holds, reason in reasons if holds), None)
     if last is not None and last.is_approved:
@@ -175,8 +175,8 @@ class Objection(StrEnum):
 
     NOTHING_HELD = "no refresh of it is held"
     ANOTHER = "another difference is held now than the one that was shown"
-    DECIDED = "it has been decided already"
-    OVER = "it is no longer held: its time has expired"
+    DECIDED = "the refresh has been decided already"
+    OVER = "the refresh is no longer held: its time has expired"
     OVERWRITES = "the table is overwritten without a column, which cannot leave out the deletes"
 
 

@@ -22,7 +22,7 @@ from airflow_mv_provider.core.approval.sample import masked
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 Row = dict[str, Any]
 _MAX_SHOWN = 80
@@ -185,7 +185,7 @@ def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str,
     """Return the text of each key column, in the key's order.
 
     given  : COLUMN=VALUE each; names of columns in any case
-    raises : DefinitionError, if one is no such pair, names no column of the key, or names one twice, or one is missing
+    raises : ArgumentError, if one is no such pair, names no column of the key, or names one twice, or one is missing
     """
     hint = f"amv why {table} {' '.join(f'{column}=VALUE' for column in key)}"
     found: dict[str, str] = {}
@@ -196,12 +196,12 @@ def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str,
             problem = f"{name[:_MAX_SHOWN]!r} is no column of its key{nearest(name, key)}."
             if not sign:
                 problem = f"{text[:_MAX_SHOWN]!r} is not COLUMN=VALUE."
-            raise DefinitionError(table, problem, hint=hint)
+            raise ArgumentError(table, problem, hint=hint)
         if column in found:
-            raise DefinitionError(table, f"{column!r} is given twice.", hint=hint)
+            raise ArgumentError(table, f"{column!r} is given twice.", hint=hint)
         found[column] = text[len(column) + 1 :]
     if missing := [column for column in key if column not in found]:
-        raise DefinitionError(table, f"the key is incomplete: {', '.join(missing)} is missing.", hint=hint)
+        raise ArgumentError(table, f"the key is incomplete: {', '.join(missing)} is missing.", hint=hint)
     return {column: found[column] for column in key}
 
 

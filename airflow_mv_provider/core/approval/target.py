@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 _MIN_ID = 6  # digits of a refresh's id
 
@@ -17,7 +17,7 @@ def version_of(table: str, to: str, history: Sequence[RefreshReport]) -> int:
     to      : a version of main; at least six digits of a refresh's id, whose version is meant; or a time, ISO 8601, UTC
               unless it has an offset: main as it was last published until then
     history : the table's refreshes, newest first
-    raises  : DefinitionError, if no published refresh fits
+    raises  : ArgumentError, if no published refresh fits
     """
     published = [r for r in history if r.outcome is Outcome.PUBLISHED and r.main_version is not None]
     text = to.strip()
@@ -30,7 +30,7 @@ def version_of(table: str, to: str, history: Sequence[RefreshReport]) -> int:
         found = [r for r in published if r.finished_at and datetime.fromisoformat(r.finished_at) <= at][:1]
     if len(found) != 1 or found[0].main_version is None:
         problem = f"{text[:60]!r} names {len(found) or 'no'} published refreshes."
-        raise DefinitionError(table, problem, hint="See `amv history`; a version of the table is a number.")
+        raise ArgumentError(table, problem, hint="See `amv history`; a version of the table is a number.")
     return found[0].main_version
 
 
@@ -38,7 +38,7 @@ def _time(table: str, text: str) -> datetime:
     found = time_of(text)
     if found is None:
         hint = "Give a version of the table, a refresh's id, or a time such as 2026-01-31T12:00."
-        raise DefinitionError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint)
+        raise ArgumentError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint)
     return found
 
 
@@ -54,12 +54,12 @@ def time_of(text: str) -> datetime | None:
 def parse_since(table: str, text: str | None) -> int | None:
     """Return a time bound in milliseconds since the epoch; None for none.
 
-    raises : DefinitionError
+    raises : ArgumentError
     """
     if text is None:
         return None
     found = time_of(text.strip())
     if found is None:
         hint = "Give a time such as 2026-01-31T12:00, UTC unless it has an offset."
-        raise DefinitionError(table, f"{text[:80]!r} is no time.", hint=hint)
+        raise ArgumentError(table, f"{text[:80]!r} is no time.", hint=hint)
     return round(found.timestamp() * 1000)

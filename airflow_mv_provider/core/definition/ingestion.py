@@ -75,7 +75,7 @@ class Ingestion(Part):
         """
         if name not in self.outputs:
             known = nearest(name, self.outputs)
-            raise DefinitionError(f"ingestion {self.name!r}", f"it has no output {name[:60]!r}{known}.")
+            raise DefinitionError(f"ingestion {self.name!r}", f"the ingestion has no output {name[:60]!r}{known}.")
         shared = {key: value for key, value in self.source.items() if key != "group"}
         known_already = {**shared, **self.outputs[name]}
         if twice := [each for each in more if each in known_already]:

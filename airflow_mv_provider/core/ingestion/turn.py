@@ -30,9 +30,9 @@ def check_can_begin(table: str, fixed_at: int, state: RefreshState, caller_key: 
     raises   : RefreshInProgressError, if another refresh has published it since, maybe in a later state; or if another
                process of the same caller, a retry or the one before it, refreshes it in a state of its own
     """
-    hint = "The next run takes it along."
+    hint = "The next run of the ingestion publishes it."
     if state.published_upper != fixed_at:
-        problem = "another refresh has published it since the state of this run was fixed."
+        problem = "another refresh published the table after this run had fixed its state."
         raise RefreshInProgressError(table, problem, hint=hint)
     if admit(state, caller_key) is Admission.ADOPT:
         problem = "another process of the same caller refreshes it in a state of its own."

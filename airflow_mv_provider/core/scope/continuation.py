@@ -52,7 +52,7 @@ def read_from(
             raise StreamReloadError(table, problem)
         return ReadFrom.LOG_START
     if obstacle is not None:
-        raise StreamReloadError(table, f"it cannot be continued: {obstacle}.")
+        raise StreamReloadError(table, f"the topic cannot be continued: {obstacle}.")
     return ReadFrom.LAST_PUBLISH
 
 

@@ -19,7 +19,7 @@ from airflow_mv_provider.core.scope.request import (
     parse_request,
     to_params,
 )
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 _NO_OPTIONS = "Start it without options; to refresh one of its tables otherwise, use `amv refresh`."
 
@@ -62,7 +62,7 @@ class DeclaredRefresh:
 def from_json(stored: str) -> DeclaredRefresh:
     """Return what `DeclaredRefresh.to_json` stored.
 
-    raises : ValueError, for anything else; DefinitionError, if this version refuses the request
+    raises : ValueError, for anything else; ArgumentError, if this version refuses the request
     """
     facts = json.loads(stored)
     if not isinstance(facts, Mapping) or not isinstance(facts.get("request"), Mapping):
@@ -75,7 +75,7 @@ def check_run(run: Request, tasks: Iterable[DeclaredRefresh], table: Refreshable
 
     tasks  : of the DAG; those of other tables are passed over, and without any for this one only the table counts
     kind   : see `check_fits`
-    raises : DefinitionError, FrozenPartitionError
+    raises : ArgumentError, FrozenPartitionError
     """
     check_note(run)
     mine = [task for task in tasks if table.name in task.tables]
@@ -90,10 +90,10 @@ def check_run(run: Request, tasks: Iterable[DeclaredRefresh], table: Refreshable
 def check_no_options(run: Request, ingestion: str) -> None:
     """Refuse options of a run that refreshes all tables of an ingestion, which would be passed over.
 
-    raises : DefinitionError
+    raises : ArgumentError
     """
     if run != AS_USUAL:
         usual = to_params(AS_USUAL)
         given = ", ".join(name for name, value in to_params(run).items() if value != usual[name])
         problem = f"all its tables are refreshed in one state; a run takes no options, not {given}."
-        raise DefinitionError(ingestion, problem, hint=_NO_OPTIONS)
+        raise ArgumentError(ingestion, problem, hint=_NO_OPTIONS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, assert_never, get_args
 
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 Grain = Literal["hour", "day", "month", "year"]
 GRAINS: tuple[Grain, ...] = get_args(Grain)
@@ -38,7 +38,7 @@ def window(
     start, end    : the run's data interval, with time zones
     partition_key : the run's partition key, an ISO 8601 time; one without a zone is in `zone`
     text          : `strftime` format of the partition column's values; ISO dates without it
-    raises        : DefinitionError, for a key that is not a time
+    raises        : ArgumentError, for a key that is not a time
     """
     if partition_key is not None:
         first = _floor(_of_key(partition_key, zone), grain)
@@ -56,7 +56,7 @@ def _of_key(key: str, zone: tzinfo) -> datetime:
     try:
         found = datetime.fromisoformat(key)
     except ValueError as error:
-        raise DefinitionError("partition key", f"{key[:80]!r} is not an ISO 8601 time.") from error
+        raise ArgumentError("partition key", f"{key[:80]!r} is not an ISO 8601 time.") from error
     return found if found.tzinfo is None else found.astimezone(zone)
 
 

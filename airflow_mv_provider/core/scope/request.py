@@ -16,7 +16,7 @@ from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope, check_scope
 from airflow_mv_provider.core.state import RefreshRecord
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
 PARAMS = (
@@ -53,7 +53,7 @@ class Request:
     is_stale_only : leave out what refreshes of some partitions have already brought to the source's present state
     note          : the reason in the requester's words; kept in the history
 
-    raises : DefinitionError, for an invalid value
+    raises : ArgumentError, for an invalid value
     """
 
     read_only: bool = False
@@ -79,13 +79,21 @@ class Request:
             if guard not in GUARD_NAMES:
                 raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")
         if self.hold and self.read_only:
-            raise DefinitionError(
-                "request", "`hold` takes no `read_only`: nothing would be published.", hint="Give one."
+            raise ArgumentError(
+                "request",
+                "`hold` and `read_only` exclude each other: a read-only refresh publishes nothing.",
+                hint="Leave one out.",
             )
         if self.reload and not (self.scope.is_everything and not self.is_stale_only):
-            raise DefinitionError("request", "`reload` takes no partitions: it reads everything.", hint="Give one.")
+            raise ArgumentError(
+                "request",
+                "`reload` and partitions exclude each other: a reload reads everything.",
+                hint="Leave one out.",
+            )
         if self.is_stale_only and (self.force or not self.scope.is_everything):
-            raise DefinitionError("request", "`stale` takes no partitions and no `force`.", hint="Give one of them.")
+            raise ArgumentError(
+                "request", "`stale` excludes partitions and `force`: it chooses by itself.", hint="Leave one out."
+            )
 
 
 AS_USUAL = Request()
@@ -97,13 +105,13 @@ def parse_request(params: Mapping[str, Any], others: Collection[str] = ()) -> Re
     params : those that PARAMS names; each may be missing or None, and if `scope` is given, only the partition params
              that belong to it may be given
     others : names of params that belong to other code, and are ignored
-    raises : DefinitionError, also for a name that is neither: a run cannot set a connection's address, Spark's confs or
+    raises : ArgumentError, also for a name that is neither: a run cannot set a connection's address, Spark's confs or
              a part of a definition, and a misspelt guard must not look as if it were set aside
     """
     if unknown := sorted(name for name in params if name not in PARAMS and name not in others):
         hint = f"A refresh accepts {', '.join(PARAMS)}. A DAG's author declares further params in the DAG's `params`."
         problem = f"unknown: {', '.join(repr(name[:60]) for name in unknown[:10])}."
-        raise DefinitionError("params", problem, hint=hint)
+        raise ArgumentError("params", problem, hint=hint)
     _check_scope_named(params)
     overrides = params.get("overrides") or ()
     partitions = params.get("partitions") or ()
@@ -166,22 +174,22 @@ def names_scope(params: Mapping[str, Any]) -> bool:
 def check_note(run: Request) -> None:
     """Require a reason from a person who sets guards aside.
 
-    raises : DefinitionError
+    raises : ArgumentError
     """
     if run.overrides and not (run.note or "").strip():
         problem = f"overriding {', '.join(run.overrides)} needs a reason."
-        raise DefinitionError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
+        raise ArgumentError("param note", problem, hint="Give the reason in `note`; `--note` on the command line.")
 
 
 def check_fits(request: Request, table: RefreshableTable, kind: str | None) -> None:
     """Refuse a request that is invalid for the table, as far as its definition shows that.
 
     kind   : see `check_scope`
-    raises : DefinitionError, FrozenPartitionError
+    raises : ArgumentError, FrozenPartitionError
     """
     if request.hold and table.publish == "progressive":
         hint = "Refresh with --read-only first, or set publish: atomic."
-        raise DefinitionError(
+        raise ArgumentError(
             table.name, "`publish: progressive` changes the table before all is compared: it cannot be held.", hint=hint
         )
     check_scope(request.scope, table, kind)
@@ -189,14 +197,14 @@ def check_fits(request: Request, table: RefreshableTable, kind: str | None) -> N
 
 
 def check_read_from(request: Request, table: RefreshableTable) -> None:
-    """Refuse to read a log for some partitions, and anything else from its start; raises DefinitionError."""
+    """Refuse to read a log for some partitions, and anything else from its start; raises ArgumentError."""
     if not table.source_kind.is_log:
         if request.reload:
             hint = "Use `--force`, which compares everything."
-            raise DefinitionError(table.name, "only a log, such as a topic, can be read from its start.", hint=hint)
+            raise ArgumentError(table.name, "only a log, such as a topic, can be read from its start.", hint=hint)
     elif not request.scope.is_everything or request.is_stale_only:
         hint = "Refresh all of the table."
-        raise DefinitionError(table.name, "changes of a log are read once, for all partitions.", hint=hint)
+        raise ArgumentError(table.name, "changes of a log are read once, for all partitions.", hint=hint)
 
 
 def combined(written: Request, run: Request) -> Request:
@@ -205,10 +213,10 @@ def combined(written: Request, run: Request) -> Request:
     A run may add to the author's request but cannot take anything back: read-only stays read-only. It may narrow a
     refresh of everything to some partitions, but cannot widen or change a scope that the author set.
 
-    raises : DefinitionError
+    raises : ArgumentError
     """
     if EVERYTHING not in (written.scope, run.scope) and written.scope != run.scope:
-        raise DefinitionError(
+        raise ArgumentError(
             "scope", f"the task covers {written.scope.describe()}; the run requests {run.scope.describe()}."
         )
     return Request(
@@ -224,9 +232,9 @@ def combined(written: Request, run: Request) -> Request:
     )
 
 
-def refused(name: str, value: object, hint: str) -> DefinitionError:
+def refused(name: str, value: object, hint: str) -> ArgumentError:
     """Return the error for a param with an invalid value."""
-    return DefinitionError(f"param {name}", f"{reprlib.repr(value)} is not allowed.", hint=hint)
+    return ArgumentError(f"param {name}", f"{reprlib.repr(value)} is not allowed.", hint=hint)
 
 
 def _each_once(overrides: Collection[Any]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.progress.partition import partition_name, partition_values
 from airflow_mv_provider.core.scope.column_order import order_of, value_of
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
+from airflow_mv_provider.exceptions import ArgumentError, FrozenPartitionError
 
 _MAX_PARTITIONS = 1000
 _MAX_VALUE = 1000
@@ -100,14 +100,14 @@ def asked_scope(partitions: Sequence[object] = (), start: object = None, end: ob
     """Return the scope that a person or a DAG requests; an empty text counts as not given.
 
     partitions : each one value, or the list of all partition columns' values; None is SQL's NULL
-    raises     : DefinitionError, for an invalid scope
+    raises     : ArgumentError, for an invalid scope
     """
     start, end = _value("from", start or None), _value("until", end or None)
     names = tuple(dict.fromkeys(_partition(each) for each in partitions))
     if names and (start is not None or end is not None):
-        raise DefinitionError("scope", "partitions and a range were given.", hint="Give one of them.")
+        raise ArgumentError("scope", "both partitions and a range were given.", hint="Leave one out.")
     if len(names) > _MAX_PARTITIONS:
-        raise DefinitionError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
+        raise ArgumentError("scope", f"{len(names):,} partitions were given.", hint="Give a range instead.")
     if start is not None and start == end:
         raise _empty(start, start)  # for every type of the column
     return Scope(names, start, end)
@@ -118,16 +118,16 @@ def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None
 
     kind   : type of the first partition column; None before it is known. In that case, and for a text that only Spark
              can parse, the seal step checks
-    raises : DefinitionError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
+    raises : ArgumentError; FrozenPartitionError, when all of it is frozen or a frozen partition is named
     """
     if scope.is_everything:
         return
     if not table.partition_by:
-        raise DefinitionError("scope", f"{table.name} has no natural partitions.", hint="Refresh all of it.")
+        raise ArgumentError("scope", f"{table.name} has no natural partitions.", hint="Refresh all of it.")
     for name in scope.partitions:
         if len(partition_values(name)) != len(table.partition_by):
             columns = ", ".join(table.partition_by)
-            raise DefinitionError("scope", f"partition {name} needs one value for each of {columns}.")
+            raise ArgumentError("scope", f"partition {name} needs one value for each of {columns}.")
     firsts = (partition_values(name)[0] for name in scope.partitions)
     given = [each for each in (scope.start, scope.end, table.frozen_before, *firsts) if each is not None]
     if kind is not None and all(value_of(kind, each) is not None for each in given):
@@ -137,7 +137,7 @@ def check_scope(scope: Scope, table: RefreshableTable, kind: str | None) -> None
 def check_order(scope: Scope, table: RefreshableTable, kind: str) -> None:
     """Refuse an empty range and frozen partitions, by the order of the first partition column's type.
 
-    raises : DefinitionError, FrozenPartitionError
+    raises : ArgumentError, FrozenPartitionError
     """
     order, bound = order_of(kind), table.frozen_before
     if scope.start is not None and scope.end is not None and order(scope.start) >= order(scope.end):
@@ -152,9 +152,9 @@ def check_order(scope: Scope, table: RefreshableTable, kind: str) -> None:
         )
 
 
-def _empty(start: str, end: str, why: str = "") -> DefinitionError:
+def _empty(start: str, end: str, why: str = "") -> ArgumentError:
     problem = f"the range from {start!r} until {end!r} is empty{why}."
-    return DefinitionError("scope", problem, hint="`until` is exclusive.")
+    return ArgumentError("scope", problem, hint="`until` is exclusive.")
 
 
 def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str) -> Scope:
@@ -166,7 +166,7 @@ def stale_scope(covered: Sequence[Covered], frontier: str, definition_hash: str)
 def _partition(asked: object) -> str:
     values = list(asked) if isinstance(asked, list | tuple) else [asked]
     if not values:
-        raise DefinitionError("scope", "a partition without values was given.")
+        raise ArgumentError("scope", "a partition without values was given.")
     return partition_name([_value("partition", value) for value in values])
 
 
@@ -176,4 +176,4 @@ def _value(what: str, value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_BITS:
         return str(value)
     problem = f"{what} {reprlib.repr(value)} is not a text or a whole number, or too long."
-    raise DefinitionError("scope", problem)
+    raise ArgumentError("scope", problem)

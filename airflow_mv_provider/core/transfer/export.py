@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_mv_provider.core.location import MARKER, absolute_root, check_apart
-from airflow_mv_provider.exceptions import DefinitionError, UnsafeLocationError
+from airflow_mv_provider.exceptions import ArgumentError, UnsafeLocationError
 
 _MANIFESTS = "manifest"
 
@@ -62,7 +62,7 @@ class Manifest:
 def manifest_of(text: str) -> Manifest:
     """Return the manifest that `Manifest.to_text` wrote.
 
-    raises : DefinitionError, if it is none
+    raises : ArgumentError, if it is none
     """
     try:
         found: Mapping[str, Any] = json.loads(text)
@@ -72,7 +72,7 @@ def manifest_of(text: str) -> Manifest:
             tuple(ExportedFile(str(each["path"]), int(each["bytes"])) for each in found["files"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise DefinitionError("export", f"{text[:60]!r} is no manifest.", hint="Export to another path.") from error
+        raise ArgumentError("export", f"{text[:60]!r} is no manifest.", hint="Export to another path.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,10 @@ def already_exported(found: Iterable[Manifest], uuid: str, version: int) -> Mani
     """Return the manifest of this table's version; None if there is none yet.
 
     found  : all manifests under the root
-    raises : DefinitionError, if another table was exported there
+    raises : ArgumentError, if another table was exported there
     """
     known = list(found)
     if other := next((each for each in known if each.uuid != uuid), None):
         problem = f"version {other.version} of another table, {other.table}, was exported there."
-        raise DefinitionError("export", problem, hint="Export each table to a path of its own.")
+        raise ArgumentError("export", problem, hint="Export each table to a path of its own.")
     return next((each for each in known if each.version == version), None)

@@ -33,7 +33,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import AS_USUAL
 from airflow_mv_provider.core.state import Caller, Ownership, TableRecord
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
+    ArgumentError,
     InterruptedRefreshError,
     LeaseLostError,
     MetadataUnavailableError,
@@ -72,7 +72,7 @@ class GroupRun:
         members = members_of(context.store, ingestion)
         self._tables = tuple(table for table in members if names is None or table.name in names)
         if not self._tables:
-            raise DefinitionError(ingestion[:60], "none of its registered tables is among those of this run.")
+            raise ArgumentError(ingestion[:60], "none of its registered tables is among those of this run.")
         self._shared = shared_state(context, self._tables)
         self._fixed_ms = 0  # the database's time right before the shared state was fixed
         self._sealed: dict[str, Sealed] = {}
@@ -251,7 +251,7 @@ def ingest(context: Context, ingestion: str, caller: Caller) -> IngestionReport:
     """Refresh all tables of an ingestion in one state of its source, all in this process.
 
     returns : what became of each table; one that failed is an entry there, no error
-    raises  : TableNotFoundError, DefinitionError, ConnectionUnknownError; SourceUnavailableError, SourceDeniedError, if
+    raises  : TableNotFoundError, ArgumentError, ConnectionUnknownError; SourceUnavailableError, SourceDeniedError, if
               no table can be read; MetadataUnavailableError, InterruptedRefreshError
     """
     with GroupRun(context, ingestion, caller) as run:

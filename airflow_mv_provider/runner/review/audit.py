@@ -23,8 +23,8 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope, check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
     FrozenPartitionError,
+    NotPublishedError,
     SchemaMismatchError,
     SourceChangedError,
     SourceFileError,
@@ -79,14 +79,14 @@ def audit(context: Context, name: str, caller: Caller, request: Request) -> Audi
 
     request : its `scope` names the partitions, its `note` goes into the history
     cost    : the rows of both sides that a read-only refresh reads, once for each of the two
-    raises  : DefinitionError, if the table was never published, or for a wrong scope; VersionGoneError, if neither of
+    raises  : NotPublishedError; ArgumentError, for a wrong scope; VersionGoneError, if neither of
               the two can be read any more, or main itself cannot; every other error of a read-only refresh
     """
     store = context.store
     table = store.table(name)
     state = store.state(table.id)
     if state.published_version is None:
-        raise DefinitionError(name, "it was never published: there is nothing to compare.", hint="Refresh it first.")
+        raise NotPublishedError(name, "the table was never published: there is nothing to compare.")
     check_scope(request.scope, _as_published(table), state.partition_type)
     with translated(name):
         work = _begun(context, table, caller, request)
@@ -108,7 +108,7 @@ def _begun(context: Context, table: TableRecord, caller: Caller, request: Reques
 
     The state is read after the log: what a refresh has published meanwhile is known to it.
 
-    raises : DefinitionError, if the scope names what is no value of its column
+    raises : ArgumentError, if the scope names what is no value of its column
     """
     store, main = context.store, Main(context.spark, table.main, table.uuid)
     if main.properties() is None:

@@ -14,13 +14,7 @@ from airflow_mv_provider.core.outcome import Outcome, PartitionReport
 from airflow_mv_provider.core.progress.recorded import total
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller, RefreshRecord, TableRecord
-from airflow_mv_provider.exceptions import (
-    DefinitionError,
-    MvError,
-    NotHeldError,
-    SchemaMismatchError,
-    VersionGoneError,
-)
+from airflow_mv_provider.exceptions import ArgumentError, MvError, NotHeldError, SchemaMismatchError, VersionGoneError
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.preview import Subject, preview
@@ -81,7 +75,7 @@ def past_difference(context: Context, table: TableRecord, refresh_id: str, calle
 
     refresh_id : at least six digits of it
     cost   : nothing if rows are kept; else what a read-only refresh costs whose source is main
-    raises : DefinitionError; VersionGoneError, if one of the two versions cannot be read any more, or has other columns
+    raises : ArgumentError; VersionGoneError, if one of the two versions cannot be read any more, or has other columns
              than main has now; every other error of a read-only refresh
     """
     known = kept_difference(context.store, table, refresh_id)
@@ -136,12 +130,12 @@ def kept_difference(store: Reader, table: TableRecord, refresh_id: str) -> Diffe
     """Return what is kept of the changes of a refresh that has ended, or that is held; needs no Spark.
 
     refresh_id : at least six digits of it
-    raises : DefinitionError
+    raises : ArgumentError
     """
     found = store.refresh_ids(table.id, refresh_id) if len(refresh_id) >= _MIN_ID else ()
     if len(found) != 1:
         problem = f"{refresh_id[:40]!r} names {len(found) or 'no'} refreshes in its history."
-        raise DefinitionError(
+        raise ArgumentError(
             table.name, problem, hint=f"`amv history {table.name}` lists them; {_MIN_ID} digits suffice."
         )
     refresh_id = found[0]

@@ -19,11 +19,7 @@ from airflow_mv_provider.core.guard import NAMES as GUARDS
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.exceptions import (
-    DefinitionError,
-    MvError,
-    VersionGoneError,
-)
+from airflow_mv_provider.exceptions import ArgumentError, MvError, VersionGoneError
 from airflow_mv_provider.runner.admission import Substitute, begin
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import check_can_start_over
@@ -42,7 +38,7 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     to     : as `core.approval.target.version_of` reads it
     note   : why, for the history
     cost   : as of a refresh that compares everything; both sides are main
-    raises : DefinitionError, if there is no such version; VersionGoneError, if its files or log entries are gone;
+    raises : ArgumentError, if there is no such version; VersionGoneError, if its files or log entries are gone;
              SchemaMismatchError, if its columns cannot become main's; and every other error of a refresh
     """
     store = context.store
@@ -94,11 +90,12 @@ def check_files(table: Main, name: str, version: int) -> None:
 def frontier_at(context: Context, table: TableRecord, definition: RefreshableTable, version: int) -> Frontier:
     """Return main's state at `version`, as the source of a refresh with the definition of a rollback.
 
-    raises : DefinitionError, if main has no such version
+    raises : ArgumentError, if main has no such version
     """
     with translated(table.name), closing(context.source_of(table, definition)) as source:
         newest = source.probe()
     facts = newest.to_json()
     if version > facts["version"]:
-        raise DefinitionError(table.name, f"the table has no version {version}; its newest is {facts['version']}.")
+        problem = f"the table has no version {version}; its newest is {facts['version']}."
+        raise ArgumentError(table.name, problem, hint="`amv history` shows the versions of its refreshes.")
     return type(newest).from_json(facts | {"version": version, "commit": ""})

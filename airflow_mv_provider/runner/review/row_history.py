@@ -19,7 +19,7 @@ from airflow_mv_provider.core.commits import FEED_PROPERTY
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, InterruptedRefreshError, MvError, VersionGoneError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError, NotPublishedError, VersionGoneError
 from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.review.row_file import places_of
@@ -70,15 +70,15 @@ def row_history(
     since  : a time, ISO 8601; only commits from then on
     cost   : one job for each commit, which scans the files whose statistics may have the key; one job for all commits
              that main's change feed has. Shown as progress
-    raises : DefinitionError, for a key, column or time that is none, or if main is not there; VersionGoneError, if not
-             even main's newest version can be read
+    raises : ArgumentError, for a key, column or time that is none; NotPublishedError, if main is not there;
+             VersionGoneError, if not even main's newest version can be read
     """
     table = context.store.table(name)
     texts = core.parse_key(name, key, table.definition.key)
     since_ms = parse_since(name, since)
     main = Main(context.spark, table.main, table.uuid)
     if main.properties() is None:
-        raise DefinitionError(name, f"there is no table at {table.main}.", hint="Refresh it first.")
+        raise NotPublishedError(name, f"there is no table at {table.main}.")
     one = one_row.asked(main.spark, main.ref, name, texts, column)
     commits = main.log_until(lambda found: core.is_far_enough(found, last, since_ms))
     searched = core.commits_to_search(commits, last, since_ms)

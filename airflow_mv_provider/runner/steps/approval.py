@@ -73,9 +73,9 @@ def approved_guards(
         case Step.PUBLISH:
             return overridden(last, merge_round)
         case Step.STOP:
-            raise RefreshCancelledError(name, last.refusal if last else "it was rejected.")
+            raise RefreshCancelledError(name, last.refusal if last else "the refresh was rejected.")
         case Step.EXPIRE:
-            raise HoldExpiredError(name, f"it was not decided in time: {last.reason if last else why}")
+            raise HoldExpiredError(name, f"the refresh was not decided in time: {last.reason if last else why}")
         case Step.HOLD:
             keep_sample()
             hold = _begun(work, merge_round, why or (last.reason if last else ""), refusals)

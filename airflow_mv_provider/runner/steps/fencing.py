@@ -204,7 +204,7 @@ class FencedMain:
             _ = work.ordered_source  # raises for a missing column before main is created
         if properties is None:
             if storage.has_files(work.spark, work.table.location):
-                raise MainUnsupportedError(str(work.table.main), "it is not a Delta table.")
+                raise MainUnsupportedError(str(work.table.main), "what is there is not a Delta table.")
             with durable(Write.CREATE_MAIN):
                 created = work.main.create(rows.schema, definition.partition_by, delta.tracking(definition))
             self._check_partitions(created)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from airflow_mv_provider.core.approval.target import version_of
 from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.core.transfer.export import ExportPlace, Manifest, already_exported, export_root
-from airflow_mv_provider.exceptions import DefinitionError, EngineError, MainNotOursError, SourceNotFoundError
+from airflow_mv_provider.exceptions import EngineError, MainNotOursError, NotPublishedError, SourceNotFoundError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.review.rollback import HISTORY, check_files
@@ -49,13 +49,13 @@ def export(context: Context, name: str, to: str, at: str | None = None) -> Expor
     to     : an absolute path, outside of all tables; for one table
     at     : the version as `core.approval.target.version_of` reads it; None for the one that was published last
     cost   : reads and writes all rows once, and reads the footers of both sides' files
-    raises : DefinitionError, UnsafeLocationError, VersionGoneError, EngineError
+    raises : NotPublishedError, ArgumentError, UnsafeLocationError, VersionGoneError, EngineError
     """
     store = context.store
     table, history = store.table(name), store.history(store.table(name).id, HISTORY)
     version = store.state(table.id).published_version if at is None else version_of(name, at, history)
     if version is None:
-        raise DefinitionError(name, "it has never been published.", hint="Refresh it first.")
+        raise NotPublishedError(name, "the table was never published.")
     mains = [ref.location for each in store.tables() for ref in (each.main, each.main.errors)]
     place = ExportPlace(export_root(to, table.warehouse, mains), version, uuid.uuid4().hex[:12])
     known = already_exported(export_files.manifests(context.spark, place), table.uuid, version)
@@ -73,7 +73,7 @@ def _main(context: Context, table: TableRecord, version: int) -> Main:
     main = Main(context.spark, table.main, table.uuid)
     properties = main.properties()
     if properties is None:
-        raise SourceNotFoundError(table.name, f"there is no table at {table.main}.", hint="Refresh it first.")
+        raise SourceNotFoundError(table.name, f"there is no table at {table.main}.")
     if properties.get(UUID_PROPERTY) != table.uuid:
         raise MainNotOursError(table.name, f"{table.main} is another table than the registered one.")
     check_files(main, table.name, version)
@@ -89,7 +89,7 @@ def _written(context: Context, table: TableRecord, main: Main, place: ExportPlac
         expected, columns = rows.count(), tuple((each.name, each.dataType.simpleString()) for each in rows.schema)
     found = export_files.num_rows(spark, place)
     if found != expected:
-        raise EngineError(table.name, f"{expected:,} rows were to be exported, and {found:,} are there.")
+        raise EngineError(table.name, f"the export has {found:,} rows instead of {expected:,}.", hint="Export again.")
     manifest = Manifest(
         *(table.name, table.uuid, place.version, refresh_id, found, columns), export_files.files(spark, place)
     )

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.transfer.load import definition_of_load, request_of_load
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.runner.admission import Substitute, begin
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import check_can_start_over
@@ -29,13 +29,13 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
     source  : as in a definition
     request : see `request_of_load`
     cost    : as of a refresh that compares everything
-    raises  : DefinitionError, UnsafeLocationError, and every other error of a refresh
+    raises  : ArgumentError, UnsafeLocationError, and every other error of a refresh
     """
     store = context.store
     table = store.table(name)
     definition, asked = definition_of_load(table.definition, source), request_of_load(request)
     if is_rollback(definition, table):
-        raise DefinitionError(name, "its source would be the table itself.", hint="See `amv rollback`.")
+        raise ArgumentError(name, "its source would be the table itself.", hint="See `amv rollback`.")
     check_can_start_over(table, "a load")
     with translated(name), closing(context.source_of(table, definition)) as found:
         frontier = found.probe(asked.overrides)

@@ -63,7 +63,7 @@ def actions(spark: SparkSession, table: TableRef, since: int, until: int) -> lis
     raises : SourceChangedError, if that does not show which rows differ, or too many files do
     """
     if until - since > MAX_COMMITS:
-        raise SourceChangedError("source", f"it has more than {MAX_COMMITS:,} commits since the last publish.")
+        raise SourceChangedError("source", f"the source has more than {MAX_COMMITS:,} commits since the last publish.")
     commits = [f"{table.location}/_delta_log/{version:020d}.json" for version in range(since + 1, until + 1)]
     read = spark.read.schema(_ACTIONS).option("mode", "FAILFAST").json([literal_path(each) for each in commits])
     version = F.regexp_extract(read.metadataColumn("_metadata").getField("file_name"), r"^(\d+)", 1).cast("bigint")

@@ -111,7 +111,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         if (obstacle := self._obstacle_at(since)) is not None:
             return Whole(obstacle, is_another=True)
         if (num_commits := until.version - since.version) > _MAX_COMMITS:
-            return Whole(f"it has {num_commits:,} commits since the last publish")
+            return Whole(f"the source has {num_commits:,} commits since the last publish")
         found = self._in_log(since, until)
         if found.at_most == 0 and not self._is_known_to_have_same_columns(since, until):
             return Whole(_OTHER_COLUMNS)  # an append without rows can add a column

@@ -49,13 +49,17 @@ class FunctionReader(SourceReader[Function, NoFrontier]):
             except Exception as error:
                 if isinstance(error, MvError) or is_of_spark(error):
                     raise
-                raise SourceFunctionError(where, f"it raised {named(error)}.") from error
+                raise SourceFunctionError(where, f"the function raised {named(error)}.") from error
             finally:
                 apply_required_confs(self._spark)
             if not isinstance(rows, DataFrame):
-                raise SourceFunctionError(where, f"it returned {type(rows).__name__}, not a DataFrame of Spark.")
+                raise SourceFunctionError(
+                    where, f"the function returned {type(rows).__name__}, not a DataFrame of Spark."
+                )
             if rows.isStreaming:  # over Spark Connect this is the first analysis of the plan
-                raise SourceFunctionError(where, "it returned a stream; a table is refreshed from rows that end.")
+                raise SourceFunctionError(
+                    where, "the function returned a stream; a table is refreshed from rows that end."
+                )
         return rows
 
     def _imported(self) -> Callable[[SparkSession], object]:

@@ -30,6 +30,7 @@ from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
     DefinitionError,
+    DependencyError,
     MvError,
     SnapshotLostError,
     SourceDeniedError,
@@ -146,7 +147,7 @@ class MariaDb(Dialect):
             import pymysql
         except ImportError as error:
             hint = "Install it: pip install 'airflow-mv-provider[mysql]'."
-            raise DefinitionError("source", "MariaDB's client PyMySQL is not installed.", hint=hint) from error
+            raise DependencyError("source", "MariaDB's client PyMySQL is not installed.", hint=hint) from error
         mine = self._credentials
         connection = pymysql.connect(
             host=self._host,

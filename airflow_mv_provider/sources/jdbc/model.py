@@ -126,7 +126,7 @@ class Jdbc(Source):
     @classmethod
     def _is_id(cls, conn_id: str) -> str:
         if not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("it is not a connection's id: letters, digits and underscores")
+            raise ValueError("this is not a connection's id: letters, digits and underscores")
         return conn_id
 
     @field_validator("table")
@@ -160,7 +160,7 @@ class Jdbc(Source):
     @model_validator(mode="after")
     def _has_one(self) -> Jdbc:
         if (self.table is None) == (self.query is None):
-            raise ValueError("it needs either a table or a query")
+            raise ValueError("a source needs either a table or a query")
         return self
 
     @model_validator(mode="after")

@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_mv_provider.core.secret import without
-from airflow_mv_provider.exceptions import DefinitionError, MvError
+from airflow_mv_provider.exceptions import DefinitionError, DependencyError, MvError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc import postgres_types
 from airflow_mv_provider.sources.jdbc.dialect import (
@@ -215,7 +215,7 @@ class PostgreSql(Dialect):
             from airflow_mv_provider.postgres import connecting
         except ImportError as error:
             hint = "Install it: pip install 'airflow-mv-provider[postgres]'."
-            raise DefinitionError("source", "PostgreSQL's client psycopg is not installed.", hint=hint) from error
+            raise DependencyError("source", "PostgreSQL's client psycopg is not installed.", hint=hint) from error
         mine = self._credentials
         connection = connecting(self._source.read_timeout)(
             host=mine.host or "localhost",

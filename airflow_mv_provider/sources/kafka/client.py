@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_mv_provider.exceptions import (
-    ConnectionUnknownError,
+    DependencyError,
     MvError,
     SourceDeniedError,
     SourceNotFoundError,
@@ -50,7 +50,7 @@ def inspect(cluster: Cluster, topic: str, timeout_s: float) -> Found:
 
     timeout_s : for each question; a cluster that cannot be reached at all is given up after ten seconds
     cost      : four round trips
-    raises    : SourceUnavailableError, SourceDeniedError, SourceNotFoundError; ConnectionUnknownError, where the client
+    raises    : SourceUnavailableError, SourceDeniedError, SourceNotFoundError; DependencyError, where the client
                 is not installed
     """
     with _asking(cluster, topic, timeout_s) as admin:
@@ -179,7 +179,7 @@ def _asking(cluster: Cluster, topic: str, timeout_s: float) -> Iterator[Any]:
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
         hint = "pip install 'airflow-mv-provider[kafka]'"
-        raise ConnectionUnknownError("source", "Python has no client for Kafka.", hint=hint) from error
+        raise DependencyError("source", "Python has no client for Kafka.", hint=hint) from error
     reported: list[Any] = []
     settings: Any = {
         **cluster.client,

@@ -60,7 +60,9 @@ def cluster_of(credentials: Credentials) -> Cluster:
         )
     servers = servers_of(credentials)
     if not servers:
-        raise _wrong(credentials, "it names no broker: give bootstrap.servers in its extra, or host and port.")
+        raise _wrong(
+            credentials, "the connection names no broker: give bootstrap.servers in its extra, or host and port."
+        )
     user = options.get("sasl.username") or credentials.user
     password = options.get("sasl.password") or credentials.password
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
@@ -68,7 +70,10 @@ def cluster_of(credentials: Credentials) -> Cluster:
         raise _wrong(credentials, f"its security.protocol is none of {', '.join(_PROTOCOLS)}.")
     is_login = protocol.startswith("SASL_")
     if is_login != bool(user or password):
-        problem = "it has a login, and no security.protocol with SASL_: SASL_SSL, or SASL_PLAINTEXT without encryption."
+        problem = (
+            "the connection has a login, and no security.protocol with SASL_: SASL_SSL, or SASL_PLAINTEXT without"
+            " encryption."
+        )
         raise _wrong(credentials, "its security.protocol needs a login and a password." if is_login else problem)
     client = {"bootstrap.servers": servers, "security.protocol": protocol}
     spark = {"kafka.bootstrap.servers": servers, "kafka.security.protocol": protocol}

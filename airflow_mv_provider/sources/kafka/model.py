@@ -228,7 +228,7 @@ class Kafka(Source):
     @classmethod
     def _is_id(cls, conn_id: str) -> str:
         if not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("it is not a connection's id: letters, digits and underscores")
+            raise ValueError("this is not a connection's id: letters, digits and underscores")
         return conn_id
 
     @field_validator("watermark")

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
+    DependencyError,
     MvError,
     SourceDeniedError,
     SourceUnavailableError,
@@ -47,7 +48,7 @@ def registry_of(credentials: Credentials) -> Registry:
         raise _wrong(credentials, f"{PREFIX}{unknown[0][:60]} in its extra is not known: known are {known}.")
     urls = [url.strip() for url in given.get("url", "").split(",") if url.strip()]
     if not urls:
-        raise _wrong(credentials, f"it names no schema registry: give {PREFIX}url in its extra.")
+        raise _wrong(credentials, f"the connection names no schema registry: give {PREFIX}url in its extra.")
     for url in urls:
         found = urlsplit(url)
         if found.scheme not in ("http", "https") or not found.hostname:
@@ -63,14 +64,14 @@ def schemas_of(registry: Registry, ids: Iterable[int], timeout_s: float) -> dict
     """Return the Avro schemas with some ids; None for an id that the registry does not know.
 
     cost   : a round trip an id; each is asked once, without retries
-    raises : SourceUnavailableError, SourceDeniedError; ConnectionUnknownError, where the client is not installed.
+    raises : SourceUnavailableError, SourceDeniedError; DependencyError, where the client is not installed.
              None of their messages contains the registry's own text
     """
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
     except ImportError as error:
         hint = "pip install 'airflow-mv-provider[schema-registry]'"
-        raise ConnectionUnknownError("source", "Python has no client for a schema registry.", hint=hint) from error
+        raise DependencyError("source", "Python has no client for a schema registry.", hint=hint) from error
     found: dict[int, str | None] = {}
     settings = {**registry.client, "timeout": min(timeout_s, _CONNECT_S), "max.retries": 0}
     try:
@@ -97,7 +98,7 @@ def _refused(status: int, registry: Registry) -> MvError:
     if status in (401, 403):
         hint = f"Correct {PREFIX}basic.auth.user.info of the connection, or grant the login to read schemas."
         return SourceDeniedError("source", f"the schema registry {registry.url} refuses the login.", hint=hint)
-    return _unavailable(registry, f"it answers with HTTP {status}")
+    return _unavailable(registry, f"the registry answers with HTTP {status}")
 
 
 def _unavailable(registry: Registry, problem: str) -> SourceUnavailableError:

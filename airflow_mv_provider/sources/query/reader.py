@@ -148,7 +148,7 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         """
         explained = self._spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
         if (other := unpinned_relation(explained)) is not None:
-            raise UnpinnedTableError("query", f"it reads {other}, which is not among its inputs.")
+            raise UnpinnedTableError("query", f"the query reads {other}, which is not among its inputs.")
         self._checked = sql
 
 

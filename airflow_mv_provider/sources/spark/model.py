@@ -106,7 +106,7 @@ class SparkSource(Source):
     @classmethod
     def _is_id(cls, conn_id: str | None) -> str | None:
         if conn_id is not None and not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("it is not a connection's id: letters, digits and underscores")
+            raise ValueError("this is not a connection's id: letters, digits and underscores")
         return conn_id
 
     @field_validator("options", "credentials", "version")

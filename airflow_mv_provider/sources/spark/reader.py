@@ -100,7 +100,7 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
         where = f"data source {self._source.format}"
         found = imported(where, self._source.format)
         if not (inspect.isclass(found) and issubclass(found, DataSource)):
-            raise SourceFunctionError(where, "it is no class that is derived from pyspark's DataSource.")
+            raise SourceFunctionError(where, "this is not a class derived from pyspark's DataSource.")
         self._spark.dataSource.register(found)
         return found.name()
 
@@ -114,7 +114,7 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
         for option, part in self._source.credentials.items():
             value = mine.options.get(part.removeprefix("extra.")) if part.startswith("extra.") else parts[part]
             if value is None:
-                problem = f"it has no {part}, which the option {option} is to have."
+                problem = f"the connection has no {part}, which the option {option} is to have."
                 raise ConnectionUnknownError(mine.conn_id, problem, hint="Complete the connection.")
             found[option] = value
         return found

@@ -14,7 +14,13 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.catalog.entry import Entry, obstacle, parsed, quoted_name, registering, schema_of
 from airflow_mv_provider.core.definition.identifier import literal
 from airflow_mv_provider.core.location import TableRef
-from airflow_mv_provider.exceptions import CatalogUnavailableError, DefinitionError, MvError, NameTakenError
+from airflow_mv_provider.exceptions import (
+    CatalogUnavailableError,
+    DefinitionError,
+    MvError,
+    NameTakenError,
+    SettingError,
+)
 from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, first_line, translate
 
 _HINT = (
@@ -27,7 +33,7 @@ def entry(spark: SparkSession, name: str) -> Entry | None:
     """Return what the catalog has under a name, None if nothing.
 
     cost   : one question to the catalog, about 0.05 s
-    raises : DefinitionError, if this Spark forgets names when it ends; CatalogUnavailableError
+    raises : SettingError, if this Spark forgets names when it ends; CatalogUnavailableError
     """
     check_persistent(spark, name)
     # Unlike DESCRIBE, this asks the catalog alone: the table's files may be gone.
@@ -44,10 +50,10 @@ def entry(spark: SparkSession, name: str) -> Entry | None:
 def check_persistent(spark: SparkSession, name: str) -> None:
     """Check that other processes see the names of this session's catalog.
 
-    raises : DefinitionError
+    raises : SettingError
     """
     if spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
-        raise DefinitionError(name, "this Spark has no metastore: it forgets all names when it ends.", hint=_HINT)
+        raise SettingError(name, "this Spark has no metastore: it forgets all names when it ends.", hint=_HINT)
 
 
 def register(spark: SparkSession, name: str, table: TableRef) -> None:

@@ -8,8 +8,10 @@ from importlib.metadata import version
 
 from airflow_mv_provider.exceptions import (
     DefinitionError,
+    DependencyError,
     InexactColumnError,
     MvError,
+    SettingError,
     SnapshotLostError,
     SourceDeniedError,
     SourceUnavailableError,
@@ -121,33 +123,33 @@ def _of_mariadb(text: str, where: str) -> MvError | None:
 def drivers_of(databases: str) -> tuple[str, ...]:
     """Return the Maven coordinates of the drivers for some databases, by name, separated by commas.
 
-    raises : DefinitionError, for a name that is not known
+    raises : SettingError, for a name that is not known
     """
     names = [name for name in re.split(r"[,\s]+", databases.lower()) if name]
     known = connectors() | {name: DRIVERS[driver] for name, driver in DATABASES.items()}
     if unknown := [name for name in names if name not in known]:
         hint = f"Known are {', '.join(known)}; other drivers' Maven coordinates belong into AMV_SPARK_PACKAGES."
-        raise DefinitionError("AMV_SOURCE_DATABASES", f"{unknown[0][:60]!r} is not known.", hint=hint)
+        raise SettingError("AMV_SOURCE_DATABASES", f"{unknown[0][:60]!r} is not known.", hint=hint)
     return tuple(known[name] for name in dict.fromkeys(names))
 
 
-def missing_driver(where: str, driver: str) -> DefinitionError:
+def missing_driver(where: str, driver: str) -> DependencyError:
     """Return the error for a Spark that lacks a driver's jar."""
     name = next(name for name, each in DATABASES.items() if each == driver)
     hint = (
         f"Set AMV_SOURCE_DATABASES={name} (in Airflow `[mv] source_databases`) where Spark starts: here, or for"
         f" `amv server`, and restart that. For spark-submit: --packages {DRIVERS[driver]}."
     )
-    return DefinitionError(where, f"Spark has no JDBC driver {driver}.", hint=hint)
+    return DependencyError(where, f"Spark has no JDBC driver {driver}.", hint=hint)
 
 
-def missing_connector(where: str, name: str) -> DefinitionError:
+def missing_connector(where: str, name: str) -> DependencyError:
     """Return the error for a Spark that lacks the jar of one of `connectors`."""
     hint = (
         f"Set AMV_SOURCE_DATABASES={name} (in Airflow `[mv] source_databases`) where Spark starts: here, or for"
         f" `amv server`, and restart that. For spark-submit: --packages {connectors()[name]}."
     )
-    return DefinitionError(where, f"Spark has no connector for {name}: its jar is missing.", hint=hint)
+    return DependencyError(where, f"Spark has no connector for {name}: its jar is missing.", hint=hint)
 
 
 def silent(where: str, problem: str) -> SourceUnavailableError:
@@ -156,14 +158,14 @@ def silent(where: str, problem: str) -> SourceUnavailableError:
     return SourceUnavailableError(where, f"the database is silent: {problem}.", hint=hint)
 
 
-def too_slow(where: str) -> DefinitionError:
+def too_slow(where: str) -> SettingError:
     """Return the error for a statement that the server's own limit has ended."""
     problem = "the server ended the statement after a limit of its own (statement_timeout, max_statement_time)."
     hint = (
         "Source connections set these limits to 0; so look for what keeps that from the server, such as a pooler that"
         " ignores `options`, or a limit in the query itself."
     )
-    return DefinitionError(where, problem, hint=hint)
+    return SettingError(where, problem, hint=hint)
 
 
 def not_text(where: str, problem: str) -> InexactColumnError:

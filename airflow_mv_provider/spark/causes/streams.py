@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from airflow_mv_provider.exceptions import (
-    DefinitionError,
+    DependencyError,
     EventError,
     EventIncompleteError,
     EventSchemaError,
@@ -44,7 +44,7 @@ def of_stream(text: str, where: str) -> MvError | None:
         return _RAISED[what](where, problem)
     if re.search(r"ModuleNotFoundError: No module named 'google(\.protobuf\b.*)?'", text):
         hint = "Where its executors run: pip install protobuf."
-        return DefinitionError(where, "Spark's Python has no library for Protobuf.", hint=hint)
+        return DependencyError(where, "Spark's Python has no library for Protobuf.", hint=hint)
     if "kafka" not in text.lower():
         return None
     if any(words in text for words in _GONE):

@@ -18,7 +18,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.location import TableRef
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.spark import delta, typed_values
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import columns, sql_type
@@ -62,7 +62,7 @@ def asked(spark: SparkSession, ref: TableRef, where: str, key: Mapping[str, str]
     key    : the text of each key column's value
     column : in any case
     cost   : one job without rows
-    raises : DefinitionError, if a value is none of its column, or main lacks a column
+    raises : ArgumentError, if a value is none of its column, or main lacks a column
     """
     with translated(where):
         columns_of_main = schema.columns_of(delta.schema_of(spark, ref).jsonValue())
@@ -70,14 +70,14 @@ def asked(spark: SparkSession, ref: TableRef, where: str, key: Mapping[str, str]
     names = [each.name for each in known.values()]
     for name in (*key, *([] if column is None else [column])):
         if name.lower() not in known:
-            problem = f"it has no column {name[:80]!r}{nearest(name, names)}."
-            raise DefinitionError(where, problem, hint=f"Its columns: {', '.join(names)[:300]}.")
+            problem = f"the table has no column {name[:80]!r}{nearest(name, names)}."
+            raise ArgumentError(where, problem, hint=f"Its columns: {', '.join(names)[:300]}.")
     typed = [(known[name.lower()], value) for name, value in key.items()]
     texts = typed_values.canonicalize(spark, typed, where)
     for (kept, value), text in zip(typed, texts, strict=True):
         if kept.shown_type.startswith("decimal") and not _is_same_number(value, text):
             problem = f"{value[:80]!r} is not a value of {kept.name!r}, which is a {kept.shown_type}."
-            raise DefinitionError(where, problem)
+            raise ArgumentError(where, problem)
     return OneRow(
         {kept.name: text for (kept, _), text in zip(typed, texts, strict=True)},
         {kept.name: sql_type(kept) for kept, _ in typed},

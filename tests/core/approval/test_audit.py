@@ -37,7 +37,7 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice
-from airflow_mv_provider.exceptions import DefinitionError, RefreshPausedError
+from airflow_mv_provider.exceptions import ArgumentError, RefreshPausedError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from tests.conftest import a_table
 
@@ -234,7 +234,7 @@ def test_a_repair_that_could_not_begin_is_refused_at_once():
     topic = {"type": "kafka", "topic": "t", "conn_id": "c", "schema": "id BIGINT", "envelope": "upsert"}
     log = replace(table, definition=a_table(source=topic))
     check_repairable(log, STATE, EVERYTHING)
-    with pytest.raises(DefinitionError):
+    with pytest.raises(ArgumentError):
         check_repairable(log, STATE, ONE)
     with_log = a_publish(definition=log.definition)
     assert "complete" in (source_obstacle(with_log, has_pin=True) or "")

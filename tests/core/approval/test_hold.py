@@ -127,6 +127,6 @@ def test_a_newer_refresh_ends_only_a_hold_that_is_undecided_and_outdated():
 def test_who_decided_is_said_in_words():
     assert APPROVED.by == " by ann: it is right"
     assert REJECTED.by == " by an unnamed user"
-    assert REJECTED.refusal == "it was rejected by an unnamed user."
+    assert REJECTED.refusal == "the refresh was rejected by an unnamed user."
     superseded = replace(HELD, decision=Decision.SUPERSEDED, decided_by="ann")
-    assert superseded.refusal == "it was superseded by a newer refresh of ann."
+    assert superseded.refusal == "the refresh was superseded by a newer refresh of ann."

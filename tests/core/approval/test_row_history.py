@@ -28,7 +28,7 @@ from airflow_mv_provider.core.approval.row_history import (
 from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.core.fence import Commit, CommitNote
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 KEY = ("order_id", "day")
 
@@ -61,7 +61,7 @@ def test_key_is_read_by_the_definitions_columns(given_, key, found):
     ],
 )
 def test_key_that_is_none_is_refused_by_name(given_, said):
-    with pytest.raises(DefinitionError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         parse_key("orders", given_, KEY)
 
     assert said in caught.value.message
@@ -74,7 +74,7 @@ def test_time_bound():
     assert parse_since("orders", None) is None
     assert parse_since("orders", "1970-01-01T00:00:01") == 1000
     assert parse_since("orders", " 1970-01-01T02:00:01+02:00") == 1000
-    with pytest.raises(DefinitionError, match="'yesterday' is no time"):
+    with pytest.raises(ArgumentError, match="'yesterday' is no time"):
         parse_since("orders", "yesterday")
 
 

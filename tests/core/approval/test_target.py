@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider.core.approval.target import version_of
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 
 def published(refresh_id, version, at, outcome=Outcome.PUBLISHED):
@@ -39,7 +39,7 @@ def test_what_is_meant(to, version):
 
 @pytest.mark.parametrize("to", ["abcdef22", "fedcba", "2026-01-01T09:00", "abc", "", "-1", "yesterday", "²", "1e3"])
 def test_what_is_not(to):
-    with pytest.raises(DefinitionError):
+    with pytest.raises(ArgumentError):
         version_of("orders", to, HISTORY)
 
 

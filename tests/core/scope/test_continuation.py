@@ -35,7 +35,7 @@ def test_log_is_read_from_its_start_only_where_that_loses_no_row(given: dict[str
         (PUBLISHED | {"is_reload": True}, DefinitionError, "needs a source that is complete"),
         (FIRST | {"has_rows": True}, StreamReloadError, "the table may have rows"),
         (PUBLISHED | {"obstacle": "it was rolled back"}, StreamReloadError, "it was rolled back"),
-        (PUBLISHED | {"obstacle": "x", "is_complete": True}, StreamReloadError, "it cannot be continued: x"),
+        (PUBLISHED | {"obstacle": "x", "is_complete": True}, StreamReloadError, "the topic cannot be continued: x"),
     ],
 )
 def test_what_could_lose_a_row_is_refused(given: dict[str, Any], error: type[Exception], words: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, check_run, from_json
 from airflow_mv_provider.core.scope.request import AS_USUAL, Request
 from airflow_mv_provider.core.scope.scope import asked_scope
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError
+from airflow_mv_provider.exceptions import ArgumentError, FrozenPartitionError
 from tests.conftest import a_table
 
 DAYS = asked_scope((), "2026-01-01", "2026-02-01")
@@ -17,7 +17,7 @@ TABLE = a_table(name="orders", partition_by=["day"], key=["id", "day"], frozen_b
 def problem(run: Request, *tasks: DeclaredRefresh) -> str | None:
     try:
         check_run(run, tasks, TABLE, "date")
-    except (DefinitionError, FrozenPartitionError) as error:
+    except (ArgumentError, FrozenPartitionError) as error:
         return str(error)
     return None
 
@@ -62,7 +62,7 @@ def test_a_run_cannot_leave_the_authors_partitions():
 
 
 def test_what_the_author_and_the_run_ask_for_has_to_go_together():
-    assert "`stale` takes no partitions and no `force`" in problem(
+    assert "`stale` excludes partitions and `force`" in problem(
         Request(force=True), DeclaredRefresh(("orders",), Request(is_stale_only=True))
     )
     assert problem(Request(hold=True), DeclaredRefresh(("orders",), Request(read_only=True))) is None, (

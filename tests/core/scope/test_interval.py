@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.scope.interval import GRAINS, window
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -102,5 +102,5 @@ def test_values_are_written_as_the_column_has_them():
 
 
 def test_a_key_that_is_no_time_is_refused():
-    with pytest.raises(DefinitionError, match="eu-west"):
+    with pytest.raises(ArgumentError, match="eu-west"):
         window("day", UTC, partition_key="eu-west")

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request, to_params
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError
 
 JANUARY = Scope(start="2013-01-01", end="2013-02-01")
 
@@ -34,7 +34,7 @@ JANUARY = Scope(start="2013-01-01", end="2013-02-01")
 def test_a_value_that_is_not_what_it_has_to_be_is_refused(params):
     name = {"stale": "is_stale_only"}.get(next(iter(params)), next(iter(params)))
 
-    with pytest.raises(DefinitionError, match=f"param {name}: .* is not allowed"):
+    with pytest.raises(ArgumentError, match=f"param {name}: .* is not allowed"):
         parse_request(params)
 
 
@@ -61,7 +61,7 @@ def test_a_run_may_ask_for_more():
 
 
 def test_a_run_cannot_change_the_scope_that_was_written():
-    with pytest.raises(DefinitionError, match="the task covers partitions from 2013-01-01 until 2013-02-01"):
+    with pytest.raises(ArgumentError, match="the task covers partitions from 2013-01-01 until 2013-02-01"):
         combined(Request(scope=JANUARY), parse_request({"from": "2013-03-01"}))
 
     assert combined(Request(scope=JANUARY), Request()).scope == JANUARY
@@ -71,7 +71,7 @@ def test_a_run_cannot_change_the_scope_that_was_written():
 
 @pytest.mark.parametrize("more", [{"force": True}, {"partitions": ["a"]}, {"from": "a"}], ids=str)
 def test_stale_goes_with_nothing_else(more):
-    with pytest.raises(DefinitionError, match="`stale` takes no partitions and no `force`"):
+    with pytest.raises(ArgumentError, match="`stale` excludes partitions and `force`"):
         parse_request({"stale": True} | more)
 
 
@@ -116,7 +116,7 @@ def test_a_request_survives_its_params(params):
     ids=str,
 )
 def test_a_form_that_contradicts_itself_widens_nothing(params, problem):
-    with pytest.raises(DefinitionError, match=problem):
+    with pytest.raises(ArgumentError, match=problem):
         parse_request(params)
 
 
@@ -139,7 +139,7 @@ def test_a_guard_is_set_aside_only_by_who_says_why():
     check_note(Request(overrides=("allow_empty",), note="the shop has closed"))
 
     for note in (None, "", "  "):
-        with pytest.raises(DefinitionError, match="overriding allow_empty needs a reason"):
+        with pytest.raises(ArgumentError, match="overriding allow_empty needs a reason"):
             check_note(Request(overrides=("allow_empty",), note=note))
 
 
@@ -161,7 +161,7 @@ NOT_A_RUN_S = [
 
 @pytest.mark.parametrize("name", NOT_A_RUN_S)
 def test_what_no_run_can_give_is_refused_by_name(name):
-    with pytest.raises(DefinitionError, match="unknown") as caught:
+    with pytest.raises(ArgumentError, match="unknown") as caught:
         parse_request({name: "c4n4ry", "force": True})
 
     assert repr(name) in str(caught.value)
@@ -194,7 +194,7 @@ HUGE = [
 
 @pytest.mark.parametrize("params", HUGE, ids=lambda params: f"{next(iter(params))[:20]}-{len(params)}")
 def test_what_is_huge_or_deep_is_refused_in_one_line(params):
-    with pytest.raises(DefinitionError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         parse_request(params)
 
     assert len(str(caught.value)) < 1000

@@ -18,7 +18,7 @@ from airflow_mv_provider.core.scope.scope import (
     from_json,
     stale_scope,
 )
-from airflow_mv_provider.exceptions import DefinitionError, FrozenPartitionError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, FrozenPartitionError, MvError
 
 
 def a_table(**changes):
@@ -64,7 +64,7 @@ def test_asked_scope(asked, expected, said):
     ids=lambda value: str(value)[:40],
 )
 def test_what_is_no_scope_is_refused(asked, problem):
-    with pytest.raises(DefinitionError, match=problem):
+    with pytest.raises(ArgumentError, match=problem):
         asked_scope(*asked)
 
 
@@ -73,16 +73,16 @@ def test_what_is_no_scope_is_refused(asked, problem):
     [
         (EVERYTHING, a_table(partition_by=[]), None),
         (asked_scope(["a"]), a_table(), None),
-        (asked_scope(["a"]), a_table(partition_by=[]), DefinitionError),
-        (asked_scope([], "a"), a_table(partition_by=[]), DefinitionError),
-        (asked_scope([["a", "b"]]), a_table(), DefinitionError),
-        (asked_scope(["a"]), a_table(partition_by=["day", "hour"]), DefinitionError),
+        (asked_scope(["a"]), a_table(partition_by=[]), ArgumentError),
+        (asked_scope([], "a"), a_table(partition_by=[]), ArgumentError),
+        (asked_scope([["a", "b"]]), a_table(), ArgumentError),
+        (asked_scope(["a"]), a_table(partition_by=["day", "hour"]), ArgumentError),
         (asked_scope(["2013-01-01"]), a_table(frozen_before="2013-01-01"), None),
         (asked_scope(["2012-12-31"]), a_table(frozen_before="2013-01-01"), FrozenPartitionError),
         (asked_scope([None]), a_table(frozen_before="2013-01-01"), None),
         (asked_scope([], "2012-01-01", "2013-01-01"), a_table(frozen_before="2013-01-01"), FrozenPartitionError),
         (asked_scope([], "2012-01-01", "2013-01-02"), a_table(frozen_before="2013-01-01"), None),
-        (asked_scope([], "b", "a"), a_table(), DefinitionError),
+        (asked_scope([], "b", "a"), a_table(), ArgumentError),
     ],
     ids=lambda value: value.describe() if isinstance(value, Scope) else "",
 )
@@ -102,7 +102,7 @@ def test_range_is_empty_and_a_partition_frozen_by_the_order_of_the_columns_type(
     def refused(scope, **changes):
         try:
             check_scope(scope, a_table(**changes), kind)
-        except (DefinitionError, FrozenPartitionError) as error:
+        except (ArgumentError, FrozenPartitionError) as error:
             return error.message
         return None
 

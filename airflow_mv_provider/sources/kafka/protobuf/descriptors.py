@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from airflow_mv_provider.core.definition.problems import nearest
-from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError
+from airflow_mv_provider.exceptions import DefinitionError, DependencyError
 
 _INSTALL = "pip install 'airflow-mv-provider[protobuf]'"
 _COMPILE = "Write it by `protoc --include_imports --descriptor_set_out=FILE`."
@@ -25,13 +25,13 @@ _UNSIGNED_64 = T.DecimalType(20, 0)
 def kept(content: bytes, message: str, location: str) -> str:
     """Return what a message needs of a descriptor file, as text in one spelling.
 
-    raises : DefinitionError; ConnectionUnknownError, where Python lacks the library
+    raises : DefinitionError; DependencyError, where Python lacks the library
     """
     try:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
         from google.protobuf.message import DecodeError
     except ImportError as error:
-        raise ConnectionUnknownError("source", "Python has no library for Protobuf.", hint=_INSTALL) from error
+        raise DependencyError("source", "Python has no library for Protobuf.", hint=_INSTALL) from error
     try:
         found = FileDescriptorSet.FromString(content)
     except DecodeError as error:
