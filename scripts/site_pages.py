@@ -4,6 +4,7 @@
     reference/definition             every field of a definition, from its JSON Schema
     reference/airflow                operators, sensors, triggers, notifiers, hook: mkdocstrings reads their docstrings
     reference/commands               every command of `amv`, by mkdocs-click
+    reference/params                 every param of a run
     reference/errors                 every error: its code, when it is raised, what to do
 
 Links to files that the site does not have, such as benchmarks, become plain text.
@@ -24,6 +25,7 @@ from mkdocs.structure.pages import Page
 
 from airflow_mv_provider import exceptions
 from airflow_mv_provider.core.definition.document import json_schema
+from airflow_mv_provider.operators.form import refresh_params
 
 ROOT = Path(__file__).parent.parent
 _OF_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
@@ -39,6 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/definition.md": definition_page(),
         "reference/airflow.md": airflow_page(),
         "reference/commands.md": COMMANDS,
+        "reference/params.md": params_page(),
         "reference/errors.md": errors_page(),
     }
     for name, text in pages.items():
@@ -145,6 +148,24 @@ def errors_page() -> str:
             retry = "yes" if each.is_transient else "no"
             text.append(f"| `{each.code}` | `{each.__name__}` | {retry} | {_cell(when)} | {_cell(each.hint)} |")
     return "\n".join(text)
+
+
+def params_page() -> str:
+    """Return the reference of what a run of a refresh may be given."""
+    rows = ["| param | type | default | meaning |", "|---|---|---|---|"]
+    for name, param in refresh_params().items():
+        kinds = [kind for kind in param.schema["type"] if kind != "null"]
+        values = [f"`{value}`" for value in param.schema.get("enum", ()) if value is not None]
+        kind = " or ".join(values or kinds)
+        meaning = f"{param.schema['title']}. {param.description}"
+        rows.append(f"| `{name}` | {kind} | `{json.dumps(param.value)}` | {_cell(meaning)} |")
+    return "\n".join(
+        [
+            "# Params of a run\n",
+            "The `conf` of a run, and the form's fields. A name that is not known is refused.\n",
+            *rows,
+        ]
+    )
 
 
 COMMANDS = """# Commands

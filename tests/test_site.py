@@ -17,6 +17,7 @@ from airflow_mv_provider import exceptions
 from airflow_mv_provider.cli.main import main
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.get_provider_info import get_provider_info
+from airflow_mv_provider.operators.form import refresh_params
 
 ROOT = Path(__file__).parent.parent
 
@@ -47,6 +48,9 @@ def test_reference_has_all_that_is_public(site: Path) -> None:
 
     assert [name for name in classes if f'id="{name}"' not in text(site, "reference/airflow")] == []
     assert [name for name in RefreshableTable.model_fields if f"<code>{name}</code>" not in definition] == []
+    params = text(site, "reference/params")
+
+    assert [name for name in refresh_params() if f"<code>{name}</code>" not in params] == []
     assert [name for name in main.commands if f"amv {name}" not in commands] == []
     assert [code for code in codes - {"MV-ERROR"} if f"<code>{code}</code>" not in text(site, "reference/errors")] == []
 

@@ -15,8 +15,9 @@ from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.figures import number, size
 
-WIDTH = 320
+WIDTH, AXIS = 320, 66  # of what is drawn; of the axis's texts, at its left
 _HEIGHT, _TOP, _MARKS = 96, 14, 8  # heights: bars; the label above them; the outcomes' marks below
+_APART = 10  # the least height between two texts of the axis
 _LANE = 22
 _MIN_SLOT, _MAX_SLOT = 3.0, 16.0
 
@@ -34,6 +35,22 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Tick:
+    """A value of the axis at the left: a line across the chart, and its text before it."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stroke:
+    """A piece of a line through the points `points`, an SVG list; `kind` is its CSS class."""
+
+    points: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """The whole height of one column, which leads to its refreshes.
 
@@ -48,7 +65,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A bar chart of one measure, oldest at the left.
+    """A chart of one measure, oldest at the left: bars, or a line for what is a level.
 
     about  : of which refreshes, in words
     zero   : y of the zero line; bars above it are gains, bars below it losses
@@ -64,9 +81,12 @@ class Plot:
     zero: float
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
+    ticks: tuple[Tick, ...]
+    strokes: tuple[Stroke, ...] = ()
     target: float | None = None
     ends: tuple[str, ...] = ()
     hits: tuple[Hit, ...] = ()
+    axis: int = AXIS
     width: int = WIDTH
     height: int = _TOP + _HEIGHT + _MARKS
 
@@ -222,10 +242,12 @@ def stacked(
     slot: float,
     target: float | None = None,
     ends: tuple[str, ...] = (),
+    is_level: bool = False,
 ) -> Plot:
     """Return a bar chart of columns that each take the width `slot`, the last one at the right; None leaves a gap.
 
-    target : the value at which a line is drawn
+    target   : the value at which a line is drawn
+    is_level : each column is one value that holds until the next: a line instead of bars
     """
     shown = [stack for stack in stacks if stack is not None]
     highest = max(target or 0.0, *(sum(value for _, value in stack.up) for stack in shown), 0.0)
@@ -233,6 +255,7 @@ def stacked(
     scale = _HEIGHT / ((highest + lowest) or 1)
     zero = _TOP + highest * scale if highest + lowest else _TOP + _HEIGHT
     bars, marks, hits = [], [], []
+    points: list[tuple[float, float, str]] = []
     for place, stack in enumerate(stacks):
         if stack is None:
             continue
@@ -245,7 +268,10 @@ def stacked(
             marks.append(Bar(x, _TOP + _HEIGHT + 3, width, _MARKS - 4, stack.mark, title_of))
         at = zero
         for kind, value in stack.up:
-            if value:
+            if is_level:
+                points.append((x + slot / 2, zero - value * scale, kind))
+                bars.append(Bar(x, _TOP, slot, _HEIGHT, "level", title_of))
+            elif value:
                 height = max(value * scale, 1.0)
                 at -= height
                 bars.append(Bar(x, at, width, height, kind, title_of))
@@ -254,5 +280,28 @@ def stacked(
                 bars.append(Bar(x, zero, width, max(value * scale, 1.0), kind, title_of))
     most = max((sum(value for _, value in stack.up) for stack in shown), default=0.0)
     most_text = text_of(most) if not lowest else f"+{text_of(most)} / −{text_of(lowest)}"
-    line = None if target is None else zero - target * scale
-    return Plot(title, about, legend, most_text, zero, tuple(bars), tuple(marks), line, ends, tuple(hits))
+    return Plot(
+        *(title, about, legend, most_text, zero, tuple(bars), tuple(marks)),
+        ticks=tuple(
+            Tick(zero - value * scale, text_of(abs(value)))
+            for place, value in enumerate((highest, 0.0, -lowest))
+            if place == 1 or abs(value) * scale >= _APART
+        ),
+        strokes=_strokes(points),
+        target=None if target is None else zero - target * scale,
+        ends=ends,
+        hits=tuple(hits),
+    )
+
+
+def _strokes(points: Sequence[tuple[float, float, str]]) -> tuple[Stroke, ...]:
+    """Return the line through some points, in pieces of one kind; each piece begins where the one before it ends."""
+    found: list[Stroke] = []
+    for place, (x, y, kind) in enumerate(points):
+        point = f"{x:.1f},{y:.1f}"
+        if found and found[-1].kind == kind:
+            found[-1] = Stroke(f"{found[-1].points} {point}", kind)
+        else:
+            before = f"{points[place - 1][0]:.1f},{points[place - 1][1]:.1f} " if place else ""
+            found.append(Stroke(before + point, kind))
+    return tuple(found)

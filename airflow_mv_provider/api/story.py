@@ -53,7 +53,7 @@ def story(report: RefreshReport, work: Sequence[Work]) -> tuple[Event, ...]:
 
 
 def _beginning(report: RefreshReport) -> list[str]:
-    asked = [part for part in (report.scope, ", ".join(report.overrides) and "some guards set aside") if part]
+    asked = [part for part in (report.scope, ", ".join(report.overrides) and "some guards overridden") if part]
     who = f"{report.user} started it" if report.user else "It was started"
     by = f" ({report.trigger})" if report.trigger else ""
     lines = [f"{who}{by}{': ' if asked else ''}{', '.join(asked)}"]
@@ -117,7 +117,7 @@ _DONE = {
     Phase.MERGING: {
         "": "It compared the rows with the table's, and merged what differs",
         "incremental": "It merged the changes into the table",
-        "replace": "It wrote all rows of the table anew",
+        "replace": "It rewrote all rows of the table",
     },
     Phase.CLEANUP: {"": "It removed its working files"},
     Phase.NORMAL: {"": "It ended"},

@@ -95,6 +95,7 @@ class _Measure:
 
     parts  : of its column in the chart, each a CSS class with a value; None for a slot without a figure
     down   : the classes of parts that are losses
+    is_level : it holds from one slot to the next, so a line shows it
     cells  : of its line in the table
     target : the value that it should not exceed
     """
@@ -108,6 +109,7 @@ class _Measure:
     text_of: Callable[[float], str]
     down: tuple[str, ...] = ()
     has_marks: bool = True
+    is_level: bool = False
     target: float | None = None
 
 
@@ -143,6 +145,7 @@ def _rows() -> _Measure:
         parts=lambda slot: None if _of(slot).num_rows is None else (("rows", _of(slot).num_rows or 0),),
         cells=lambda slot: (number(_of(slot).num_rows or 0),),
         text_of=_count,
+        is_level=True,
     )
 
 
@@ -219,6 +222,7 @@ def _lag(target_s: int | None, measured_from: MeasuredFrom) -> _Measure:
         cells=cells,
         text_of=words.short,
         has_marks=False,
+        is_level=True,
         target=target_s,
     )
 
@@ -243,6 +247,7 @@ def _figure(measure: _Measure, found: OverTime, since: str) -> Figure:
         slot=width,
         target=measure.target,
         ends=(since, "now"),
+        is_level=measure.is_level,
     )
     return Figure(measure.name, plot, measure.columns, tuple(reversed(lines)))
 

@@ -27,7 +27,7 @@ STRATEGIES = {
     "skip": "nothing has changed",
     "incremental": "read only what changed in the source, and merge it",
     "corrections": "compare the source with the table, and merge the rows that differ",
-    "replace": "write all rows of the source anew",
+    "replace": "rewrite all rows",
 }
 """What each strategy does, in words for people who have not read about strategies."""
 
@@ -35,7 +35,7 @@ WAYS = {
     "skip": "Nothing to do",
     "incremental": "Only what changed",
     "corrections": "All rows compared",
-    "replace": "All rows written anew",
+    "replace": "All rows rewritten",
 }
 """The same as a heading. A definition, a form and `amv` have the strategy's own name, which stands beside it."""
 

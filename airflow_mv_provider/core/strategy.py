@@ -33,7 +33,7 @@ _DOING: dict[ChosenStrategy, str] = {
     "skip": "nothing to do",
     "incremental": "reading only what changed",
     "corrections": "comparing all rows",
-    "replace": "writing all rows anew",
+    "replace": "writing all rows",
 }
 
 

@@ -28,7 +28,7 @@ _STRATEGY_MEANING = {
     "auto": "Whichever is estimated to be fastest",
     "incremental": "Incremental: read only what changed in the source",
     "corrections": "Corrections: compare all rows, write those that differ",
-    "replace": "Replace: write all rows anew",
+    "replace": "Replace: rewrite all rows",
 }
 _WHAT, _HOW = "Which partitions", "How"
 
@@ -51,7 +51,7 @@ def table_param(default: str | None = None, tables: tuple[str, ...] = ()) -> Par
 
 
 def refresh_params() -> dict[str, Any]:
-    """Return the params of a refresh: its partitions, its mode, and which guards are set aside and why."""
+    """Return the params of a refresh: its partitions, its mode, and which guards are overridden and why."""
     return {
         "scope": Param(
             "as usual",
@@ -107,7 +107,7 @@ def refresh_params() -> dict[str, Any]:
             type=["null", "array"],
             items={"type": "string", "enum": list(GUARDS)},
             examples=list(GUARDS),
-            title="Guards to set aside",
+            title="Guards to override",
             description="For this run only. Check first why the guard has refused.",
             section=_HOW,
         ),
@@ -116,7 +116,7 @@ def refresh_params() -> dict[str, Any]:
             type=["null", "string"],
             maxLength=1000,
             title="Why",
-            description="Kept in the table's history with your name. Required if a guard is set aside.",
+            description="Kept in the table's history with your name. Required if a guard is overridden.",
             section=_HOW,
         ),
     }

@@ -1,8 +1,8 @@
 """Metrics of refreshes, sent to StatsD or OpenTelemetry as Airflow's own `[metrics]` section configures.
 
-docs/metrics.md lists them. The gauge of stalled tables is sent by each task that ended a refresh or could not begin one,
-and for all tables by RecoverTablesOperator. The task that ends a refresh counts it, also if it ends it for a dead owner;
-callers that joined the refresh count it too.
+docs/metrics.md lists them. The gauge of stalled tables is sent by each task that ended a refresh or could not begin
+one, and for all tables by RecoverTablesOperator. The task that ends a refresh counts it, also if it ends it for a dead
+owner; callers that joined the refresh count it too.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class FirstTask(MvOperator):
         definition_file: YAML file with the definition, relative to the DAG's file; `table` selects one of several
             tables.
         read_only: Compute and report the differences, write nothing to main.
-        overrides: Names of guards to set aside.
+        overrides: Names of guards to override.
         force: Compare even if the source reports no change.
         partitions: Refresh only these: each a value, or the list of all partition columns' values.
         partition_from: Refresh only partitions whose first column is at least this.

@@ -20,8 +20,8 @@ from airflow_mv_provider.exceptions import (
     TransientError,
 )
 
-_SOON = timedelta(seconds=10)
-_A_WHILE = timedelta(minutes=1)
+_SHORT_DELAY = timedelta(seconds=10)
+_LONG_DELAY = timedelta(minutes=1)
 
 
 def retry_policy() -> ExceptionRetryPolicy:
@@ -35,11 +35,11 @@ def retry_policy() -> ExceptionRetryPolicy:
         RetryRule(
             [CommitUnknownError, InterruptedRefreshError],
             RetryAction.RETRY,
-            _SOON,
+            _SHORT_DELAY,
             "The next try continues from the last durable step.",
         ),
-        RetryRule(LeaseLostError, RetryAction.RETRY, _A_WHILE, "Another process continues the refresh."),
-        RetryRule([MetadataUnavailableError, EngineError], RetryAction.RETRY, _A_WHILE, "A server is unavailable."),
+        RetryRule(LeaseLostError, RetryAction.RETRY, _LONG_DELAY, "Another process continues the refresh."),
+        RetryRule([MetadataUnavailableError, EngineError], RetryAction.RETRY, _LONG_DELAY, "A server is unavailable."),
         RetryRule(TransientError, RetryAction.RETRY, reason="A retry may succeed."),
     ]
     return ExceptionRetryPolicy(rules)

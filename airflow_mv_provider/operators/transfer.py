@@ -30,7 +30,7 @@ class LoadTableOperator(MvOperator):
         table: Name of a registered table.
         source: A source, as an object or as the mapping of a definition.
         source_file: Instead of it, a YAML file with one key, `source`, relative to the DAG's file.
-        overrides: Names of guards to set aside, for which `note` has to give the reason.
+        overrides: Names of guards to override, for which `note` has to give the reason.
         hold: Wait for a person's decision before main is changed.
         note: Why, for the history.
 

@@ -43,16 +43,16 @@ def with_more(
     return [*wanted, *map(quoted, more)]
 
 
-def projected(rows: DataFrame, select: Sequence[str] | None, beside: Sequence[str] = ()) -> DataFrame:
+def projected(rows: DataFrame, select: Sequence[str] | None, extra: Sequence[str] = ()) -> DataFrame:
     """Return `rows` after the projection `select`, if there is one; lazy.
 
-    beside  : names of the columns that rows are ordered by, looked up after the projection, then before it
-    returns : the columns of the projection, and those of `beside` that it lacks, renamed by `ordering`
-    raises  : DefinitionError, if Spark cannot analyse the projection; KeyColumnError, if one of `beside` does not exist
+    extra  : names of the columns that rows are ordered by, looked up after the projection, then before it
+    returns : the columns of the projection, and those of `extra` that it lacks, renamed by `ordering`
+    raises  : DefinitionError, if Spark cannot analyse the projection; KeyColumnError, if one of `extra` does not exist
     """
     with understood("select"):
         found = rows.selectExpr(*select) if select else rows
-        lacking = [name for name in beside if name not in found.columns]
+        lacking = [name for name in extra if name not in found.columns]
         if not lacking:
             return found
         if missing := [name for name in lacking if name not in rows.columns]:

@@ -78,11 +78,11 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """
 
     @abstractmethod
-    def read(self, frontier: FrontierT, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: FrontierT, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows at `frontier`, projected; lazy.
 
         Args:
-            beside: Columns that rows are ordered by, which need not be in the projection; see
+            extra: Columns that rows are ordered by, which need not be in the projection; see
                 `projection.projected`.
 
         Raises:
@@ -168,7 +168,7 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         """Return whether the source itself guarantees that no two of its rows have the same key."""
         return False
 
-    def marked(self, frontier: FrontierT, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: FrontierT, extra: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows for `project`, including those that cannot be decoded; see `marking`.
 
         By default they are projected already, so that an error of the projection is an error of the refresh.
@@ -176,9 +176,9 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         Args:
             is_numbered: Add each record's position in its file.
         """
-        return self.read(frontier, beside).select("*", marking.origin())
+        return self.read(frontier, extra).select("*", marking.origin())
 
-    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+    def project(self, rows: DataFrame, extra: Sequence[str] = (), *more: str) -> DataFrame:
         """Return rows of `marked` after the definition's projection.
 
         Args:

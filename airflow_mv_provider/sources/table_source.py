@@ -84,14 +84,14 @@ class TableSource:
         """The reader, if it knows which file each row lies in."""
         return self.reader if isinstance(self.reader, FileReader) else None
 
-    def read(self, frontier: Frontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: Frontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that can be rows of main; see `SourceReader`. Those of a log are its reader's."""
         if self.table.errors is None or self.table.source_kind.is_log:
-            return self.reader.read(frontier, beside)
-        rows = marking.decoded(self.reader.marked(frontier, beside, is_numbered=False)).drop(marking.ORIGIN)
+            return self.reader.read(frontier, extra)
+        rows = marking.decoded(self.reader.marked(frontier, extra, is_numbered=False)).drop(marking.ORIGIN)
         if fallible := failing.fallible(rows, self.table.source.select or ()):
             rows = rows.where(failing.is_computable(fallible))
-        return evaluation.passing(rejected.keyed(self.reader.project(rows, beside), self.table.key), self.table)
+        return evaluation.passing(rejected.keyed(self.reader.project(rows, extra), self.table.key), self.table)
 
     def changes(self, since: Frontier, until: Frontier) -> Changeset:
         """Return what shows the changes between two frontiers; a watermark shows them where the reader cannot.

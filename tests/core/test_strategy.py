@@ -224,5 +224,5 @@ def test_a_choice_is_told_in_one_sentence_with_why_not_only_what_changed_is_read
         "the source changed: comparing all rows (not only what changed: the source does not list its changes)"
     )
     assert choose(a_table(), "auto", replace(USUAL, num_rows=None), "first refresh").sentence == (
-        "first refresh: writing all rows anew"
+        "first refresh: writing all rows"
     )

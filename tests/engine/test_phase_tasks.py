@@ -44,7 +44,7 @@ def test_the_log_has_a_line_before_whatever_takes_long(lake, caplog):
     assert lines[0] == "Starting Spark (in this process)."
     assert re.fullmatch(r"Spark is ready after \d+[.]\d s[.]", lines[1])
     assert lines[2] == "orders: looking for what has changed in its source and in the table."
-    assert lines[3] == f"orders refresh {report.refresh_id}: first refresh: writing all rows anew."
+    assert lines[3] == f"orders refresh {report.refresh_id}: first refresh: writing all rows."
     of_refresh = f"orders refresh {report.refresh_id}: "
     assert [line.removeprefix(of_refresh) for line in lines[4:] if line.startswith(of_refresh)] == [
         "making sure that no earlier process can still change the table",

@@ -31,7 +31,7 @@ def named(main: Main, table: TableRecord, recorded: str | None) -> None:
     """Register main's name, which exists; does nothing if that was done.
 
     recorded : the name that main's properties have
-    raises   : NameGoneError, NameTakenError, DefinitionError, CatalogUnavailableError
+    raises   : NameGoneError, NameTakenError, SettingError, DefinitionError, CatalogUnavailableError
     """
     step = check_name(main, table, recorded)
     name = table.definition.catalog_name
@@ -53,9 +53,9 @@ def check_name(main: Main, table: TableRecord, recorded: str | None) -> NameStep
 
 
 def unregister(main: Main, table: TableRecord, name: str) -> bool:
-    """Drop main's name; return False if it leads elsewhere: it is somebody else's then, and stays.
+    """Drop main's name; return False, and leave it, if the name resolves to another table.
 
-    raises : DefinitionError, if this Spark has no metastore; CatalogUnavailableError
+    raises : SettingError, if this Spark has no metastore; CatalogUnavailableError
     """
     with durable(Write.UNREGISTER_NAME):
         _expect_none(main, name)

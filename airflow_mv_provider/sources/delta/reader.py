@@ -87,17 +87,17 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         self.locations = (confined(found.location, *self._roots),)
         return TableRef(self.locations[0])
 
-    def read(self, frontier: DeltaFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: DeltaFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows at the pinned version; see `SourceReader`."""
-        return self.project(self._rows(frontier), beside)
+        return self.project(self._rows(frontier), extra)
 
-    def marked(self, frontier: DeltaFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: DeltaFrontier, extra: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection; all of them are decoded; see `SourceReader`."""
         return self._rows(frontier).select("*", marking.origin())
 
-    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+    def project(self, rows: DataFrame, extra: Sequence[str] = (), *more: str) -> DataFrame:
         """Return rows after the definition's projection; see `SourceReader`."""
-        return projected(rows, with_more(rows, self._source.select, more), beside)
+        return projected(rows, with_more(rows, self._source.select, more), extra)
 
     def _rows(self, frontier: DeltaFrontier) -> DataFrame:
         return delta.read(self._spark, self.table_at(frontier), frontier.version)

@@ -47,7 +47,7 @@ def read(
     paths: Sequence[str],
     declared: StructType,
     options: Mapping[str, str],
-    beside: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
 ) -> DataFrame:
     """Return the records of the files at `paths`, which `csv_text.check` has checked; lazy.
 
@@ -59,7 +59,7 @@ def read(
         paths: The files.
         declared: The columns and their types.
         options: The reader's options.
-        beside: Additional columns, computed from Spark's own such as `_metadata`.
+        extra: Additional columns, computed from Spark's own such as `_metadata`.
     """
     if is_multi_line(options):
         records = _records(spark, paths, declared, options)
@@ -82,7 +82,7 @@ def read(
             value = F.when(_read(field).contains(_REPLACEMENT), refused).otherwise(value)
         return value.alias(field.name)
 
-    return rows.select(*(column(field) for field in declared.fields), *beside)
+    return rows.select(*(column(field) for field in declared.fields), *extra)
 
 
 def marked(
@@ -91,7 +91,7 @@ def marked(
     declared: StructType,
     options: Mapping[str, str],
     undecoded: Sequence[str] | None,
-    beside: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
     *,
     is_numbered: bool,
 ) -> DataFrame:
@@ -103,7 +103,7 @@ def marked(
         declared: The columns and their types.
         options: The reader's options.
         undecoded: As returned by `csv_text.check_marked`.
-        beside: Additional columns, as in `read`.
+        extra: Additional columns, as in `read`.
         is_numbered: Add each record's position in its file to its mark.
     """
     if is_multi_line(options):
@@ -131,7 +131,7 @@ def marked(
     at = marking.numbers(is_numbered=is_numbered)
     return rows.select(
         *(value.alias(field.name) for field, value, _ in found),
-        *beside,
+        *extra,
         marking.origin(file=F.col(marking.FILE), rule=rule, reason=reason, record=record, **at),
     )
 

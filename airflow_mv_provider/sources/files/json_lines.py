@@ -42,11 +42,11 @@ def read(
     paths: Sequence[str],
     schema: StructType,
     options: Mapping[str, str],
-    beside: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
 ) -> DataFrame:
     """Return the records of the files at `paths`; lazy.
 
-    beside : additional columns, computed from Spark's own such as `_metadata`
+    extra : additional columns, computed from Spark's own such as `_metadata`
     raises : while it runs: the errors for BAD_ENCODING, BAD_RECORD and UNKNOWN_FIELD in `spark.errors`
     """
     broken, file = F.col("broken"), F.col("file")
@@ -57,7 +57,7 @@ def read(
         .when(broken.isNotNull(), refusal(BAD_RECORD, file, shown))
         .otherwise(F.col("record"))
     )
-    parsed = _parsed(spark, paths, schema, options, beside)
+    parsed = _parsed(spark, paths, schema, options, extra)
     kept = _kept(parsed)
     return parsed.select(checked.alias("r"), *kept).select(
         *(F.col(f"r.{quoted(f.name)}") for f in schema.fields), *kept
@@ -69,7 +69,7 @@ def marked(
     paths: Sequence[str],
     schema: StructType,
     options: Mapping[str, str],
-    beside: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
     *,
     is_numbered: bool,
 ) -> DataFrame:
@@ -85,7 +85,7 @@ def marked(
     )
     at = {"block": F.col("block"), "number": F.col("number")} if is_numbered else {}
     origin = marking.origin(file=F.col("file"), rule=broken, reason=reason, record=F.col("text"), **at)
-    parsed = _parsed(spark, paths, schema, options, beside, is_numbered=is_numbered)
+    parsed = _parsed(spark, paths, schema, options, extra, is_numbered=is_numbered)
     return parsed.select(*(F.col(f"record.{quoted(f.name)}") for f in schema.fields), *_kept(parsed), origin)
 
 
@@ -94,11 +94,11 @@ def _parsed(
     paths: Sequence[str],
     schema: StructType,
     options: Mapping[str, str],
-    beside: Sequence[Column],
+    extra: Sequence[Column],
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    lines, has_text = _texts(spark, paths, options, beside, is_numbered=is_numbered), F.col("text").rlike(r"\S")
+    lines, has_text = _texts(spark, paths, options, extra, is_numbered=is_numbered), F.col("text").rlike(r"\S")
     if not is_numbered:  # numbered lines keep those without text, or the numbers of later lines would be wrong
         lines = lines.where(has_text)
     return judged(lines, schema, options)
@@ -147,18 +147,18 @@ def _texts(
     spark: SparkSession,
     paths: Sequence[str],
     options: Mapping[str, str],
-    beside: Sequence[Column] = (),
+    extra: Sequence[Column] = (),
     *,
     is_numbered: bool = False,
 ) -> DataFrame:
-    """Return (file, text, is_decoded, *beside), a row per record; with (block, number) before `beside` if numbered."""
+    """Return (file, text, is_decoded, *extra), a row per record; with (block, number) before `extra` if numbered."""
     at = [column.alias(name) for name, column in marking.numbers(is_numbered=is_numbered).items()]
     if is_multi_line(options):
         whole = texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", "_metadata")
         records = json_files.records(_decoded(whole, options), parsing(options))
-        return records.select("file", "text", "is_decoded", *at, *beside)
+        return records.select("file", "text", "is_decoded", *at, *extra)
     return _decoded(
-        texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *beside), options
+        texts(spark, paths, options).select(F.input_file_name().alias("file"), "value", *at, *extra), options
     )
 
 
@@ -169,7 +169,7 @@ def _decoded(lines: DataFrame, options: Mapping[str, str]) -> DataFrame:
 
 
 def _kept(parsed: DataFrame) -> list[str]:
-    """Return the names of the additional columns (`beside`)."""
+    """Return the names of the additional columns (`extra`)."""
     return [name for name in parsed.columns if name.startswith(RESERVED_PREFIX)]
 
 

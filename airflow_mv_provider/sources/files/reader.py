@@ -99,19 +99,19 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         """True if the columns are known, from a schema or from a file."""
         return bool(self._source.schema_ or frontier.files)
 
-    def read(self, frontier: FilesFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: FilesFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows of exactly the pinned files; see `SourceReader`."""
         with _gone_if_missing(), translated("source"):
-            rows = self._rows(self._pinned(frontier), beside)
+            rows = self._rows(self._pinned(frontier), extra)
             _ = rows.schema  # over Spark Connect this is the first analysis
-        return self.project(rows, beside)
+        return self.project(rows, extra)
 
-    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+    def project(self, rows: DataFrame, extra: Sequence[str] = (), *more: str) -> DataFrame:
         """Return rows after the definition's projection; a `*` in it does not include the columns of `positions`.
 
         more : additional columns that are kept unchanged
         """
-        return projected(rows, with_more(rows, self._source.select, more, self._named(beside)), beside)
+        return projected(rows, with_more(rows, self._source.select, more, self._named(extra)), extra)
 
     def changes(self, since: Frontier, until: FilesFrontier) -> Changeset:
         """Return whether files were only added; see `SourceReader`. The former content of a changed file is unknown."""
@@ -197,14 +197,14 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         # Not analysable here: the columns that only files have (_metadata), and missing ones, for which `read` raises.
         return Determinism("Spark cannot determine whether the projection is deterministic", is_by_row=False)
 
-    def marked(self, frontier: FilesFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: FilesFrontier, extra: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the rows before the projection, including those that cannot be decoded; see `rejected`.
 
         is_numbered : add each record's position in its file
         """
         with _gone_if_missing(), translated("source"):
-            paths, place = self._pinned(frontier, is_marked=True), self._place(beside)
-            return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), beside)
+            paths, place = self._pinned(frontier, is_marked=True), self._place(extra)
+            return self._with_names(self._marked_rows(paths, place, is_numbered=is_numbered), extra)
 
     def _pinned(self, frontier: FilesFrontier, *, is_marked: bool = False) -> list[str]:
         """Return the paths of the pinned files, after checking their content once.
@@ -263,20 +263,20 @@ class FilesReader(FileReader[Files, FilesFrontier]):
                 "source", problem, hint=f"{hint} to other types. To leave them out, list the other columns in `select`."
             )
 
-    def _named(self, beside: Sequence[str] = ()) -> set[str]:
+    def _named(self, extra: Sequence[str] = ()) -> set[str]:
         """Return the names of `positions` that the definition uses, except those that the declared schema has."""
         own = self._declared.fieldNames() if self._source.schema_ else ()
-        return positions.named_in((*(self._source.select or ()), *beside)) - set(own)
+        return positions.named_in((*(self._source.select or ()), *extra)) - set(own)
 
-    def _place(self, beside: Sequence[str]) -> list[Column]:
-        return [positions.place(self._source.format)] if self._named(beside) else []
+    def _place(self, extra: Sequence[str]) -> list[Column]:
+        return [positions.place(self._source.format)] if self._named(extra) else []
 
-    def _with_names(self, rows: DataFrame, beside: Sequence[str]) -> DataFrame:
-        names = self._named(beside)
+    def _with_names(self, rows: DataFrame, extra: Sequence[str]) -> DataFrame:
+        names = self._named(extra)
         return positions.with_names(rows, names, self._named()) if names else rows
 
-    def _rows(self, paths: list[str], beside: Sequence[str] = (), *more: Column) -> DataFrame:
-        return self._with_names(self._placed(paths, [*self._place(beside), *more]), beside)
+    def _rows(self, paths: list[str], extra: Sequence[str] = (), *more: Column) -> DataFrame:
+        return self._with_names(self._placed(paths, [*self._place(extra), *more]), extra)
 
     def _placed(self, paths: list[str], place: list[Column]) -> DataFrame:
         options = self._source.options
@@ -317,11 +317,11 @@ class FilesReader(FileReader[Files, FilesFrontier]):
     def _undecoded(self, paths: tuple[str, ...]) -> list[str] | None:
         return csv_text.check_marked(self._spark, paths, self._source.options)
 
-    def _no_rows(self, *beside: Column) -> DataFrame:
+    def _no_rows(self, *extra: Column) -> DataFrame:
         if not self._source.schema_:
             problem = f"there is no file at {self._location}, so its columns are unknown."
             raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
-        return delta.no_rows(self._spark, self._declared).select("*", *beside)
+        return delta.no_rows(self._spark, self._declared).select("*", *extra)
 
     def _check_columns(self, paths: list[str]) -> None:
         """Refuse files whose columns are not the schema's; a column that only some files lack is read as NULL."""

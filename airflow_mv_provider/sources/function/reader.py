@@ -25,12 +25,12 @@ class FunctionReader(SourceReader[Function, NoFrontier]):
         """Return the empty frontier; see `SourceReader`."""
         return NoFrontier()
 
-    def read(self, _frontier: NoFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, _frontier: NoFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the function's rows, projected; see `SourceReader`.
 
         raises : SourceFunctionError
         """
-        return projected(self._rows, self._source.select, beside)
+        return projected(self._rows, self._source.select, extra)
 
     def determinism(self, _frontier: NoFrontier) -> Determinism:
         """Return that the rows may differ between reads; see `SourceReader`."""

@@ -72,9 +72,9 @@ class JdbcReader(SharingReader[Jdbc, JdbcFrontier]):
         self._found = self._dialect.inspect()
         return self._found.frontier
 
-    def read(self, frontier: JdbcFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: JdbcFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows of the database as it was at this reader's first read; see `SourceReader`."""
-        return projected(self._rows(frontier), self._source.select, beside)
+        return projected(self._rows(frontier), self._source.select, extra)
 
     def _hold(self, frontier: JdbcFrontier) -> Reading:
         reading = self._reading = self._reading or self._dialect.hold()

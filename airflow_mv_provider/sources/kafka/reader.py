@@ -224,7 +224,7 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
         found = offsets_at(self._cluster, self._source.topic, then, until.offsets, self._source.read_timeout)
         return replace(since, offsets=tuple(map(min, map(max, lows, found), known)))
 
-    def read(self, frontier: KafkaFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: KafkaFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the rows that the topic gives from its start; see `SourceReader`. Order columns do not exist.
 
         A frontier that continues has no rows by itself, only columns.
@@ -338,9 +338,9 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
                 return _with_lineage(self._nothing(fields), columns)
 
             rows = rows.withColumn(replay.UNFILLED, left_to_main(select, names, gaps, without))
-        beside = [name for name in (record_keys.KEY, envelope.VALUE) if name in rows.columns]
-        found = projected(_with_lineage(rows, columns), [*select, *marks, *beside])
-        return envelope.with_keys_of_records(found, self.key) if record_keys.KEY in beside else found
+        kept = [name for name in (record_keys.KEY, envelope.VALUE) if name in rows.columns]
+        found = projected(_with_lineage(rows, columns), [*select, *marks, *kept])
+        return envelope.with_keys_of_records(found, self.key) if record_keys.KEY in kept else found
 
     def _records(self, wanted: Sequence[Span]) -> DataFrame:
         """Return the records of some offsets, those of aborted transactions left out; lazy."""

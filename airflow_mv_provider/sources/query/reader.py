@@ -51,20 +51,20 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         self.locations = tuple(location for reader in self._inputs.values() for location in reader.locations)
         return found
 
-    def read(self, frontier: QueryFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, frontier: QueryFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the query's rows over its inputs at their pinned versions; see `SourceReader`.
 
         raises : UnpinnedTableError, if the query reads a relation that is not an input
         """
-        return self.project(self._rows(frontier), beside)
+        return self.project(self._rows(frontier), extra)
 
-    def marked(self, frontier: QueryFrontier, beside: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
+    def marked(self, frontier: QueryFrontier, extra: Sequence[str] = (), *, is_numbered: bool) -> DataFrame:
         """Return the query's rows before the projection; all of them are decoded; see `SourceReader`."""
         return self._rows(frontier).select("*", marking.origin())
 
-    def project(self, rows: DataFrame, beside: Sequence[str] = (), *more: str) -> DataFrame:
+    def project(self, rows: DataFrame, extra: Sequence[str] = (), *more: str) -> DataFrame:
         """Return the query's rows after the definition's projection; see `SourceReader`."""
-        return projected(rows, with_more(rows, self._source.select, more), beside)
+        return projected(rows, with_more(rows, self._source.select, more), extra)
 
     def _rows(self, frontier: QueryFrontier) -> DataFrame:
         sql = self._sql(frontier)

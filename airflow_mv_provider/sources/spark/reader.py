@@ -59,9 +59,9 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
             raise DefinitionError("source", problem)
         return SparkFrontier(json.dumps([str(value) for value in found[0]], ensure_ascii=False))
 
-    def read(self, _frontier: SparkFrontier, beside: Sequence[str] = ()) -> DataFrame:
+    def read(self, _frontier: SparkFrontier, extra: Sequence[str] = ()) -> DataFrame:
         """Return the source's rows, projected; see `SourceReader`."""
-        return projected(self._rows, self._source.select, beside)
+        return projected(self._rows, self._source.select, extra)
 
     def determinism(self, frontier: SparkFrontier) -> Determinism:
         """Return that the rows may differ between reads, unless a version identifies the state; see `SourceReader`."""
