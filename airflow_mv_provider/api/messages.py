@@ -20,7 +20,7 @@ MESSAGES = {
     "decide-nothing-held": "Nothing was decided: no refresh of this table is held.",
     "decide-another": "Nothing was decided: another difference is held now than the one that was shown. Look at it"
     " first.",
-    "decide-decided": "Nothing was decided: it has been decided already.",
+    "decide-decided": "Nothing was decided: the refresh has been decided already.",
     "decide-over": "Nothing was decided: its time has expired. The next refresh compares again.",
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
     " deletes.",

@@ -319,7 +319,7 @@ def test_a_cancel_between_two_tasks_ends_the_refresh_at_once_and_its_next_task_w
 
     wait_until(lambda: stack.has_ended("sales", run_id), "the run ends")
     log = stack.log("sales", run_id, f"refresh_sales.{waiting}", 1)
-    assert "it was cancelled on request" in log
+    assert "the refresh was cancelled on request" in log
     assert "Starting Spark" not in log
     assert stack.history("sales")[0].outcome is Outcome.CANCELLED
     assert stack.main("sales") == before

@@ -57,7 +57,7 @@ def test_database_that_is_read_only_is_worth_a_retry(database):
     execute(address, f"ALTER DATABASE {make_url(address).database} SET default_transaction_read_only = on")
     engine = open_engine(address)
 
-    with pytest.raises(MetadataUnavailableError, match="it is read-only") as caught:
+    with pytest.raises(MetadataUnavailableError, match="the database is read-only") as caught:
         registered(Store(engine))
 
     assert "Name the primary" in str(caught.value)
