@@ -83,7 +83,7 @@ def remaining(
     chunks    : as planned at the seal; empty before it
     recorded  : numbers of the chunks whose corrections are recorded against a base that is still valid
     committed : numbers of the recorded chunks that main contains, or that need no correction
-    is_progressive : chunks are committed as soon as they are ready, and not all at the end
+    is_progressive : each chunk has a commit of its own
     is_overtaken   : main's log shows a refresh that began after this one
     """
     fence: tuple[Step, ...] = () if is_fenced else (Fence(),)
@@ -95,28 +95,22 @@ def remaining(
         case Phase.REFRESHING:
             return (*fence, Stage())
         case Phase.MERGING:
-            steps: list[Step] = []
-            for chunk in chunks:
-                if chunk.number not in recorded:
-                    steps.append(Compare(chunk))
-                if is_progressive and chunk.number not in committed:
-                    steps.append(PublishPart(chunk))
-            return (*fence, *steps, Publish())
+            # All chunks before the first commit, which guards judge by the whole difference.
+            compare = (Compare(chunk) for chunk in chunks if chunk.number not in recorded)
+            parts = (PublishPart(chunk) for chunk in chunks if is_progressive and chunk.number not in committed)
+            return (*fence, *compare, *parts, Publish())
         case Phase.CLEANUP:
             return (Clean(),)
 
 
-def may_have_published(
-    phase: Phase, *, chunks: Collection[int], recorded: Collection[int], merge_round: int, is_progressive: bool = False
-) -> bool:
+def may_have_published(phase: Phase, *, chunks: Collection[int], recorded: Collection[int], merge_round: int) -> bool:
     """True if main may have a commit of a refresh, as far as the database alone shows.
 
-    The first commit follows the record of the last chunk, of a progressive refresh of the first one; a round after the
-    first follows a commit. Recording a chunk requires ownership, so that under a new epoch False stays False.
+    The first commit follows the record of the last chunk; a round after the first may follow a commit. Recording a
+    chunk requires ownership, so that under a new epoch False stays False.
 
     chunks, recorded : numbers of those that were planned at the seal, and of those whose corrections are recorded
     """
     if phase is not Phase.MERGING:
         return phase is Phase.CLEANUP
-    num_before_commit = 1 if is_progressive else len(chunks)
-    return merge_round > 0 or not chunks or len(recorded) >= num_before_commit
+    return merge_round > 0 or len(recorded) >= len(chunks)

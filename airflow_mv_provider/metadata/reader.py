@@ -238,7 +238,6 @@ class Reader:
             chunks={chunk.number for chunk in planned},
             recorded={chunk.number for chunk in recorded},
             merge_round=found.merge_round,
-            is_progressive=found.definition.publish == "progressive",
         )
 
     def merging_attempts(self, refresh_id: str) -> int:

@@ -101,6 +101,18 @@ def test_guards_judge_before_the_first_commit(table):
     assert len(commits(table)) == 2
 
 
+def test_guards_judge_the_whole_difference_in_a_later_round_too(table, at_point):
+    """The other writer's commit makes all chunks be compared again, before any is in main; the first deletes little."""
+    table.write(f"SELECT id, p, if(id = 0, 'w', v) AS v FROM ({FIRST}) WHERE p = 0 OR id = 1")
+    at_point("seal.after", lambda: table.sql("INSERT INTO {t} VALUES (1000, CAST(0 AS INT), 'foreign')"))
+
+    with pytest.raises(GuardRefusedError, match=r"10 of the table's 21 rows would be deleted"):
+        table.refresh()
+
+    assert (table.phase(), table.workspaces()) == ("NORMAL", [])
+    assert len(table.rows()) == 21, "only the other writer's row was added"
+
+
 @pytest.mark.in_test_all
 def test_moved_key_is_refused_before_the_seal(lake):
     lake.write(FIRST)

@@ -238,13 +238,12 @@ def steps_left(
 
 
 @cache
-def may_have_published(phase: int, refresh: Refresh, is_progressive: bool) -> bool:
+def may_have_published(phase: int, refresh: Refresh) -> bool:
     return plan.may_have_published(
         PHASES[phase],
         chunks={chunk.number for chunk in CHUNKS} if refresh.sealed_by else (),
         recorded={c.number for c in refresh.chunks if c},
         merge_round=refresh.merge_round,
-        is_progressive=is_progressive,
     )
 
 

@@ -101,7 +101,7 @@ def ended_by_page(design: Design, state: State) -> State | None:
     is_worked_on = row.live and any(worker.own == (row.refresh, row.epoch) for worker in state.workers)
     if refresh is None or not row.cancel or is_worked_on:
         return None
-    if may_have_published(row.phase, refresh, design.is_progressive):
+    if may_have_published(row.phase, refresh):
         return None
     after = handed_over(row, row, row.owner, row.epoch + 1)
     assert after is not None
@@ -159,7 +159,7 @@ class Process:
         return on_takeover(PHASES[seen.phase], is_cancel_requested=seen.cancel)
 
     def ends_at_once(self, seen: Row) -> bool:
-        return seen.cancel and not may_have_published(seen.phase, self._refresh, self.design.is_progressive)
+        return seen.cancel and not may_have_published(seen.phase, self._refresh)
 
     def hand_over(self, seen: Row, epoch: int) -> Own | None:
         if not seen.refresh:
