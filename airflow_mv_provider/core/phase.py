@@ -74,7 +74,7 @@ def is_cancellable(phase: Phase, *, is_progressive: bool, has_committed: bool, h
 
 
 _USELESS_TO_RESUME = frozenset(
-    {"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED", "MV-OVERTAKEN"}
+    {"MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED", "MV-OVERTAKEN", "MV-KEY-MOVED"}
 )
 _MAX_MERGING_ATTEMPTS = 5
 

@@ -9,7 +9,10 @@ import pytest
 from airflow_mv_provider.core.phase import NEXT, Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
 
 NORMAL, REFRESHING, MERGING, CLEANUP = Phase
-USELESS_TO_RESUME = ["MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED", "MV-OVERTAKEN"]
+USELESS_TO_RESUME = [
+    *("MV-SOURCE-CHANGED", "MV-SEAL-BROKEN", "MV-MAIN-MOVED", "MV-MAIN-REFUSED", "MV-OVERTAKEN"),
+    "MV-KEY-MOVED",
+]
 
 
 def ending(phase, code="MV-ENGINE", **facts):

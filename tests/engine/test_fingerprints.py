@@ -177,6 +177,45 @@ def test_frozen_partitions_do_not_keep_the_others_from_being_known(lake: Any) ->
     assert Counter(lake.rows("orders")) == Counter(row for row in lake.rows("raw/orders") if row[1] >= 1)
 
 
+def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost(lake: Any, monkeypatch: Any) -> None:
+    lake.write(ROWS)
+    definition = {"guards": {"max_deleted_fraction": 1.0}, "strategy": "corrections", "partition_by": ["p"]}
+    lake.apply(**definition)
+    lake.refresh()
+    lake.apply(**definition, frozen_before="1")
+    change(lake, "UPDATE {t} SET v = 'frozen' WHERE id = 3", "UPDATE {t} SET v = 'second' WHERE id = 40")
+    lake.refresh()
+    assert (kept(lake).num_rows, len(kept(lake).fingerprints)) == (60, 1)
+
+    def joined(*_: Any, **__: Any) -> None:
+        raise AssertionError("both sides were joined")
+
+    monkeypatch.setattr(whole, "_joined", joined)
+    change(lake, "UPDATE {t} SET v = 'third' WHERE id = 41")
+    report = lake.refresh()
+
+    assert (report.rows_updated, kept(lake).num_rows) == (1, 60)
+    found, wanted = (Counter(row for row in lake.rows(path) if row[1] >= 1) for path in ("orders", "raw/orders"))
+    assert found == wanted
+    assert (3, 0, "v3") in lake.rows()
+
+
+def test_layer_of_some_partitions_is_small_whatever_share_of_them_changed(lake: Any) -> None:
+    """A refresh of a new day writes its rows' fingerprints, not those of all years."""
+    lake.write(f"{ROWS} WHERE id < 58")
+    lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", key=["id", "p"], partition_by=["p"])
+    lake.refresh()
+    lake.refresh(force=True)
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 0")
+    lake.refresh()
+    layers = len(kept(lake).fingerprints)
+
+    change(lake, "INSERT INTO {t} VALUES (100, 7, 'a'), (101, 7, 'b')")
+    lake.refresh(partitions=["7"])
+
+    assert len(kept(lake).fingerprints) == layers + 1
+
+
 @REST
 def test_fingerprints_stay_where_no_row_is_another(table: Any, never_joined: None) -> None:
     before = kept(table)

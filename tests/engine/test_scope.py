@@ -266,6 +266,22 @@ def test_a_row_that_moved_into_the_scope_is_refused(lake):
     check_invariants(lake)
 
 
+def test_a_row_that_another_writer_moves_out_of_the_scope_after_the_seal_is_not_inserted_twice(lake, at_point):
+    lake.write(FIRST)
+    lake.apply(partition_by=["on_day"])
+    lake.refresh()
+    lake.write(FIRST.replace("concat('v', id)", "concat('w', id)"))
+    at_point("seal.after", lambda: lake.sql("UPDATE {t} SET on_day = DATE '2013-01-01' WHERE id = 5"))
+
+    with pytest.raises(KeyMovedError, match=r'\{"id":5\}'):
+        lake.refresh(partitions=[SECOND])
+
+    assert (lake.phase(), lake.workspaces()) == ("NORMAL", [])
+    assert [row[0] for row in lake.rows()].count(5) == 1
+    lake.refresh()
+    check_invariants(lake)
+
+
 @pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("asked", "problem"),

@@ -203,7 +203,7 @@ class Merging:
     def _compared_again(self) -> tuple[RecordedChunk, ...]:
         """Return the corrections of main as it is at the base, compared with the sealed rows once in this round.
 
-        raises : SealBrokenError, when the rows read now are not the sealed rows
+        raises : SealBrokenError, when the rows read now are not the sealed rows; AdoptionError, KeyMovedError
         """
         if self._again:
             return self._again
@@ -211,7 +211,8 @@ class Merging:
         merge_round, base, layout = work.current().merge_round, self._fenced.base, work.layout
         sealed = {part.partition: part.totals for part in seal.partitions if part.num_rows}
         rows = storage.desired_rows(work.spark, seal, work.source_rows, layout)
-        main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, base), layout))
+        whole_main = delta.read(work.spark, work.table.main, base)
+        main = layout.shaped(partitions.in_scope(whole_main, layout))
         if self._is_replaced():
             counts, _ = keys.counted(rows, main, work.definition)
             record = overwritten(work.own, counts, seal.totals, base)
@@ -226,6 +227,8 @@ class Merging:
             raise SealBrokenError(work.table.name, "the source no longer has the rows that were sealed.")
         if work.is_adopting and found.written:
             recorded_changes.check_adoptable(work.spark, layout, found.written)
+        if work.must_not_move and found.written:  # another writer may have moved a row since the seal
+            recorded_changes.check_unmoved(work.spark, layout, found.written, whole_main)
         chunks, _ = work.store.chunks(work.own.refresh_id)
         with translated(work.table.name):
             num_bytes = storage.num_bytes(work.spark, found.written.path) if found.written else 0
@@ -314,7 +317,12 @@ class Merging:
         if is_as_sealed and is_all:
             after = with_added({}, sealed)
         elif known_before is None:
-            return None, {}, True
+            if not (is_as_sealed and work.refresh.scope.is_everything and seal.strategy != "incremental"):
+                return None, {}, True
+            # All but the frozen partitions was compared; their rows are read once, or nothing would be known again.
+            version = check.published[-1].version if check.published else check.latest
+            main = delta.read(work.spark, work.table.main, version)
+            after = with_added(whole.frozen_totals(main, work.layout), sealed)
         elif is_as_sealed:
             compared = {part.partition for chunk in recorded for part in chunk.partitions}
             after = with_added({}, known_before | {name: sealed.get(name, Totals()) for name in compared})

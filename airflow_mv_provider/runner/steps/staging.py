@@ -419,11 +419,10 @@ def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
             assert found.hashed is not None
             keys.check_storable(table, found.partitions, found.hashed)
         return
-    changes = recorded_changes.read(spark, layout, written.path)
     if work.is_adopting:
         recorded_changes.check_adoptable(spark, layout, written)
-    if table.may_move and written.num_inserted and (work.is_progressive or not layout.is_whole):
-        keys.check_unmoved(changes.where(F.col(corrections.OP) == "I"), main, table)
+    if work.must_not_move:
+        recorded_changes.check_unmoved(spark, layout, written, main)
     feed.check_keys(spark, layout, written, main, are_new_known=not table.may_move)
     _check_storable(work, written)
 
@@ -536,7 +535,7 @@ def _fingerprints(work: Work, published: Published | None, found: _Read) -> tupl
     assert published is not None
     assert found.written is not None
     changes = recorded_changes.read(work.spark, layout, found.written.path)
-    below = layers_below(published.fingerprints, num_rows, found.written.num_rows)
+    below = layers_below(published.fingerprints, published.num_rows, found.written.num_rows)
     if below:
         fingerprints.write_layer(changes, table, num_shards, work.place_of(kept))
     else:

@@ -72,6 +72,11 @@ class Work:
     def is_progressive(self) -> bool:
         return self.definition.publish == "progressive"
 
+    @property
+    def must_not_move(self) -> bool:
+        """True if a commit could not delete a row from the partition that it left: the commit is of some partitions."""
+        return self.definition.may_move and (self.is_progressive or not self.layout.is_whole)
+
     @cached_property
     def source(self) -> TableSource:
         """The source, opened by the first step that reads it; a refresh that main has is ended without it.

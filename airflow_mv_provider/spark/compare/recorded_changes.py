@@ -183,6 +183,12 @@ def check_adoptable(spark: SparkSession, layout: Layout, written: Written) -> No
             )
 
 
+def check_unmoved(spark: SparkSession, layout: Layout, written: Written, main: DataFrame) -> None:
+    """As `keys.check_unmoved`, for the rows that corrections insert."""
+    if written.num_inserted:
+        keys.check_unmoved(read(spark, layout, written.path).where(F.col(OP) == "I"), main, layout.table)
+
+
 def added_by(spark: SparkSession, layout: Layout, chunks: Sequence[RecordedChunk]) -> dict[str, Totals] | None:
     """Return what recorded corrections add to the totals of each partition; None if main had one of the keys twice."""
     rows, names = verified(spark, layout, chunks).rows, partitions.names(layout.table)

@@ -197,10 +197,15 @@ def frozen_differences(source: DataFrame, main: DataFrame, layout: Layout) -> tu
     source, main : all of their rows
     cost         : a scan of the frozen rows on both sides
     """
-    frozen = (layout.shaped(rows.where(partitions.is_frozen(rows, layout.table))) for rows in (source, main))
-    mine, theirs = (totals.by_partition(hashing.aligned(rows, layout), layout.table)[0] for rows in frozen)
+    mine, theirs = frozen_totals(source, layout), frozen_totals(main, layout)
     names = sorted({*mine, *theirs})
     return tuple(name for name in names if mine.get(name) != theirs.get(name))[:_MAX_SHOWN]
+
+
+def frozen_totals(rows: DataFrame, layout: Layout) -> dict[str, Totals]:
+    """Return the totals of the frozen partitions of all rows of a side; scans them."""
+    frozen = layout.shaped(rows.where(partitions.is_frozen(rows, layout.table)))
+    return totals.by_partition(hashing.aligned(frozen, layout), layout.table)[0]
 
 
 def _of(side: DataFrame, layout: Layout, members: Sequence[str]) -> DataFrame:
