@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 Strategy = Literal["incremental", "corrections", "replace"]
+Reading = Literal["pinned", "copied", "parsed"]
+"""Whether the source's rows are read again as they were, or copied once; and whether they are text."""
 
 _FIXED = 1.0  # seconds: planning, reading logs, state writes
 _PUBLISH, _PUBLISH_FEW = 3.5, 1.5  # seconds: jobs of a comparison and a publish that take no longer for more rows
 _TOTALS = 0.35  # read a row, hash it, add it to the totals
-_PARSE = 2.6  # parse a row of text
+_COPY = 0.9  # copy a row that cannot be read again
+_PARSE = 2.6  # parse a row of text and copy it
 _PROBE = 0.7  # the same, and look for its fingerprint
 _UNIQUE = 0.65  # look for keys that are there twice
 _LOOK_UP = 0.35  # look in main for the rows that may have changed
@@ -27,7 +30,6 @@ _OVERWRITE = 1.6  # read and write one row
 _FEED = 4.0  # read one change of a feed and net it
 _LAYER = 0.1  # add what changed to the fingerprints, from time to time to all of them
 _KEYS = 0.1  # look for new keys among main's
-_SUM = 0.4  # read a row and hash it
 _REPLACED = 0.4  # look in main for the rows of some keys
 _USUAL_FRACTION = 0.01  # fraction of the rows that changes between two refreshes, assumed before any is known
 _MAX_PAST = 10
@@ -81,7 +83,7 @@ def seconds(
     in_new_files: int | None = None,
     *,
     has_former: bool = False,
-    is_text: bool = False,
+    reading: Reading = "pinned",
 ) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
@@ -89,15 +91,14 @@ def seconds(
     num_changes  : rows to insert, update and delete
     in_new_files : for `incremental`: the rows among which the changes are found, where the source does not list them
     has_former   : the former rows of the files that changed are kept beside them
-    is_text      : the source's rows have to be parsed
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
     publish = _PUBLISH_FEW if num_rows <= _SMALL_ROWS else _PUBLISH
     merge = publish + _SCAN_MERGE * rows + _CHANGE * changes if num_changes else 0.0
-    read = _PARSE if is_text else 0.0
+    read = {"pinned": 0.0, "copied": _COPY, "parsed": _PARSE}[reading]
     match strategy:
-        case "corrections" if not num_changes:
-            return _FIXED + (read + _TOTALS) * rows
+        case "corrections" if not num_changes:  # which a sum shows before anything is copied
+            return _FIXED + ((_PARSE if reading == "parsed" else 0.0) + _TOTALS) * rows
         case "corrections":
             return _FIXED + (read + _PROBE + _LOOK_UP) * rows + merge
         case "replace":
@@ -105,13 +106,13 @@ def seconds(
         case "incremental":
             found, looked_for = changes, 0.0
             if in_new_files is not None:
-                found, looked_for = in_new_files / 1e6, 0.0 if has_former else (_SUM + _REPLACED) * rows
+                found, looked_for = in_new_files / 1e6, 0.0 if has_former else _REPLACED * rows
             return _FIXED + (read + _FEED) * found + looked_for + (_LAYER + _KEYS) * rows + merge
         case _:
             assert_never(strategy)
 
 
-def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, is_text: bool = False) -> float:
+def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, reading: Reading = "pinned") -> float:
     """Return how many times longer than `seconds` this table takes.
 
     Samples of the same strategy count before those of others. Refreshes that found nothing to change are no samples for
@@ -120,7 +121,7 @@ def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, 
 
     past        : newest first
     num_changes : rows that the refresh is expected to change
-    is_text     : see `seconds`
+    reading     : see `seconds`
     """
     alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
     recent = (alike or past)[:_MAX_PAST]
@@ -129,7 +130,7 @@ def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, 
         / seconds(
             *(each.strategy, each.num_rows, each.num_changes, each.in_new_files),
             has_former=each.has_former,
-            is_text=is_text,
+            reading=reading,
         )
         for each in [each for each in recent if each.strategy == strategy] or recent
     ]

@@ -288,11 +288,17 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     in_new_files = _num_in_new_files(situation) if way == "incremental" else None
     has_former = in_new_files is not None and isinstance(situation.changes, SignedRows)
-    is_text = table.source.is_text
-    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text)
-    expected = fresh * cost.factor(way, situation.past, num_changes, is_text=is_text)
+    reading = _reading(table)
+    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, reading=reading)
+    expected = fresh * cost.factor(way, situation.past, num_changes, reading=reading)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
     return Estimate(way, round(expected, 1), why, num_changes, in_new_files, has_former)
+
+
+def _reading(table: RefreshableTable) -> cost.Reading:
+    if table.source.is_text:
+        return "parsed"
+    return "pinned" if table.source_kind.keeps_versions else "copied"
 
 
 def _num_changes(situation: Situation) -> int:

@@ -37,13 +37,13 @@ def refreshes(record: dict[str, Any]) -> Iterator[tuple[str, str, float, float]]
             num_changes = min(round(median(usual) * num_rows), in_new_files)
         if "deletion vectors" in setting:  # all that is in new files has changed
             in_new_files = num_changes
-        is_text = "csv" in setting
+        reading = "parsed" if "csv" in setting else "copied" if "files" in setting else "pinned"
         has_former = "deletion vectors" in setting
         fresh = cost.seconds(
-            case["strategy"], num_rows, num_changes, in_new_files, has_former=has_former, is_text=is_text
+            case["strategy"], num_rows, num_changes, in_new_files, has_former=has_former, reading=reading
         )
         took = case["seconds"]["refresh"]
-        yield setting, case["case"], fresh * cost.factor(case["strategy"], past, num_changes, is_text=is_text), took
+        yield setting, case["case"], fresh * cost.factor(case["strategy"], past, num_changes, reading=reading), took
         sample = CostSample(case["strategy"], num_rows, case["rows_changed"], took, in_new_files, has_former)
         past = [sample, *past]
 
