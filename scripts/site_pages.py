@@ -12,6 +12,7 @@ Links to files that the site does not have, such as benchmarks, become plain tex
 
 from __future__ import annotations
 
+import html
 import inspect
 import json
 import re
@@ -86,6 +87,8 @@ def definition_page() -> str:
 
 
 def _fields(part: dict[str, Any]) -> list[str]:
+    if "enum" in part:
+        return [f"{_type(part)}\n"]
     required = part.get("required", ())
     rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, field in part.get("properties", {}).items():
@@ -111,7 +114,8 @@ def _type(field: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    parts = text.replace("|", "\\|").replace("\n", " ").split("`")  # what is between two of them is code
+    return "`".join(part if place % 2 else html.escape(part, quote=False) for place, part in enumerate(parts))
 
 
 def airflow_page() -> str:
@@ -133,6 +137,9 @@ _FUNCTIONS = (
 )
 
 
+_BASE_ERRORS = (exceptions.MvError, exceptions.TransientError, exceptions.TerminalError)
+
+
 def errors_page() -> str:
     """Return the reference of errors: code, class, when, what to do."""
     text = [
@@ -143,10 +150,11 @@ def errors_page() -> str:
     ]
     classes = [each for each in vars(exceptions).values() if inspect.isclass(each)]
     for each in sorted(classes, key=lambda each: getattr(each, "code", "")):
-        if issubclass(each, exceptions.MvError) and "code" in vars(each) and each is not exceptions.MvError:
+        if issubclass(each, exceptions.MvError) and "code" in vars(each) and each not in _BASE_ERRORS:
             when = (inspect.getdoc(each) or "").splitlines()[0]
             retry = "yes" if each.is_transient else "no"
             text.append(f"| `{each.code}` | `{each.__name__}` | {retry} | {_cell(when)} | {_cell(each.hint)} |")
+    text.append("| `MV-UNEXPECTED` | | no | A fault of this package. | Set AMV_DEBUG=1 to see where, and report it. |")
     return "\n".join(text)
 
 

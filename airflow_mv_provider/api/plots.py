@@ -156,7 +156,7 @@ def history_plots(reports: Sequence[RefreshReport]) -> tuple[Plot, ...]:
         _plot(
             "Duration",
             ended,
-            (*((phase.lower(), words.phase_word(phase)) for phase in WORKING), ("waiting", "waiting")),
+            (*((phase.lower(), words.phase_word(phase)) for phase in WORKING), ("waiting", "Waiting")),
             lambda r: (
                 *((phase.lower(), r.phase_seconds.get(phase, 0.0)) for phase in WORKING),
                 ("waiting", waited_s(r)),
@@ -283,9 +283,13 @@ def stacked(
     return Plot(
         *(title, about, legend, most_text, zero, tuple(bars), tuple(marks)),
         ticks=tuple(
-            Tick(zero - value * scale, text_of(abs(value)))
-            for place, value in enumerate((highest, 0.0, -lowest))
-            if place == 1 or abs(value) * scale >= _APART
+            Tick(y, text)
+            for y, text in (
+                (zero - highest * scale, text_of(highest)),
+                (zero, "0"),
+                (zero + lowest * scale, f"−{text_of(lowest)}"),
+            )
+            if text == "0" or abs(y - zero) >= _APART
         ),
         strokes=_strokes(points),
         target=None if target is None else zero - target * scale,

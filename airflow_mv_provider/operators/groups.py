@@ -48,7 +48,7 @@ def refresh_table_group(
 
     Args:
         group_id: Defaults to `refresh_<table>`.
-        task_args: Arguments of each of the four tasks: retries, pool, queue, ... the rest  : see
+        task_args: Arguments of each of the four tasks: retries, pool, queue, ... For the others see
             `operators.refresh`.
 
     `merge` has the table's asset among its outlets.
@@ -104,7 +104,7 @@ def ingest_group(
         ingestion: Its name.
         tables: Its tables; definitions are registered by `stage`, each time it runs.
         group_id: Defaults to `ingest_<ingestion>`.
-        task_args: Arguments of each of the tasks: retries, pool, queue, ... the rest  : see `operators.task`.
+        task_args: Arguments of each of the tasks: retries, pool, queue, ... For the others see `operators.task`.
 
     Each table's task has its asset among its outlets, and fails alone if its table is left behind. `finish` runs
     whatever became of the tables, and fails if one was left behind.

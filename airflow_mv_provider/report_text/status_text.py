@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 def statuses_text(statuses: Sequence[TableStatus]) -> str:
     """Return the status of all tables, one line each."""
     if not statuses:
-        return "No table is registered yet. Register one with `amv apply FILE.yaml`."
+        return (
+            "No table is registered in this metadata database. Register one with `amv apply FILE.yaml`."
+            " In Airflow's environment use `airflow mv`, which has Airflow's settings."
+        )
     rows = [
         (
             s.table,

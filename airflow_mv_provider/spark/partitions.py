@@ -36,7 +36,7 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
     """Check that bounds and partitions are values of their columns, ranges are not empty, and no partition is frozen.
 
     cost   : one job without rows, if there is a value to check
-    raises : DefinitionError, FrozenPartitionError
+    raises : ArgumentError, FrozenPartitionError
     """
     table = layout.table
     scopes = [layout.scope, *layout.scope.without]
@@ -52,13 +52,13 @@ def check_values(spark: SparkSession, layout: Layout) -> None:
         return
     texts = typed_values.canonicalize(spark, [(layout.column(column), value) for column, value in found], "scope")
     # Values of the first partition column → Spark's text of them.
-    spelled: dict[str | None, str | None] = {
+    canonical: dict[str | None, str | None] = {
         value: text for (column, value), text in zip(found, texts, strict=True) if column == table.partition_by[0]
     }
-    frozen = table.model_copy(update={"frozen_before": spelled.get(table.frozen_before)})
+    frozen = table.model_copy(update={"frozen_before": canonical.get(table.frozen_before)})
     firsts = (partition_values(name) for name in layout.scope.partitions)
-    members = tuple(partition_name([spelled.get(first), *others]) for first, *others in firsts)
-    asked = Scope(members, spelled.get(layout.scope.start), spelled.get(layout.scope.end))
+    members = tuple(partition_name([canonical.get(first), *others]) for first, *others in firsts)
+    asked = Scope(members, canonical.get(layout.scope.start), canonical.get(layout.scope.end))
     check_order(asked, frozen, layout.column(table.partition_by[0]).shown_type)
 
 

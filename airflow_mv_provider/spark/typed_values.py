@@ -22,7 +22,7 @@ def canonicalize(spark: SparkSession, values: Sequence[tuple[Column, str]], wher
 
     where  : begins the error
     cost   : one job without rows
-    raises : ArgumentError, if one is no value of its column
+    raises : ArgumentError, if one is not a value of its column
     """
     casts = (f"try_cast({literal(value)} AS {sql_type(column)})" for column, value in values)
     with translated(where):
@@ -30,5 +30,6 @@ def canonicalize(spark: SparkSession, values: Sequence[tuple[Column, str]], wher
     for (column, value), text in zip(values, row.texts, strict=True):
         kind = column.shown_type
         if text is None or (kind in _TIMES and value.strip().lower() in _MOVING):
-            raise ArgumentError(where, f"{value[:80]!r} is not a value of {column.name!r}, which is a {kind}.")
+            problem = f"{value[:80]!r} is not a value of {column.name!r}, which is a {kind}."
+            raise ArgumentError(where, problem, hint=f"Give a value of the type {kind}.")
     return list(row.texts)

@@ -284,7 +284,7 @@ def test_level_is_a_line_whose_pieces_meet_and_whose_axis_has_its_highest_value(
     assert [stroke.kind for stroke in drawn.strokes] == ["lag", "late"]
     assert first[-1] == second[0], "the line has no hole where its colour changes"
     assert [point.split(",")[1] for point in (*first, second[-1])] == ["86.0", "62.0", "14.0"]
-    assert [(tick.y, tick.text) for tick in drawn.ticks] == [(14, "20.0"), (110, "0.0")]
+    assert [(tick.y, tick.text) for tick in drawn.ticks] == [(14, "20.0"), (110, "0")]
     assert [bar.title for bar in drawn.bars] == ["0:00: 5.0 lag", "1:00: 10.0 lag", "3:00: 20.0 late"]
 
 
@@ -292,5 +292,5 @@ def test_losses_have_their_own_text_at_the_axis_unless_it_would_cover_another():
     gains = Stack("0:00", [("inserted", 90.0)], [("deleted", 30.0)])
     hardly = Stack("0:00", [("inserted", 90.0)], [("deleted", 1.0)])
 
-    assert [tick.text for tick in stacked("Rows", "", [gains], (), str, slot=10).ticks] == ["90.0", "0.0", "30.0"]
-    assert [tick.text for tick in stacked("Rows", "", [hardly], (), str, slot=10).ticks] == ["90.0", "0.0"]
+    assert [tick.text for tick in stacked("Rows", "", [gains], (), str, slot=10).ticks] == ["90.0", "0", "−30.0"]
+    assert [tick.text for tick in stacked("Rows", "", [hardly], (), str, slot=10).ticks] == ["90.0", "0"]
