@@ -46,7 +46,7 @@ def write_manifest(spark: SparkSession, place: ExportPlace, manifest: Manifest) 
 def manifests(spark: SparkSession, place: ExportPlace) -> list[Manifest]:
     """Return all manifests under the root; none if nothing was exported there.
 
-    raises : DefinitionError, if a file there is no manifest
+    raises : DefinitionError, if a file there is not a manifest
     """
     try:
         found = spark.read.option("recursiveFileLookup", "true").text(place.manifests).collect()

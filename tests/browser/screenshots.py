@@ -84,7 +84,8 @@ def main(folder: Path) -> None:
         write(form, folder / "form-light.png")
         for theme in ("light", "dark"):
             page = window("/mv/tables/gold.margins#decide", viewport=TALL, color_scheme=theme)
-            write(page.locator(".under-way"), folder / f"held-{theme}.png")
+            page.evaluate("scrollTo(0, 0)")
+            write(page, folder / f"held-{theme}.png")
         page = window("/mv/tables/orders", viewport=WIDE, color_scheme="light")
         write(page.locator("#past"), folder / "history-light.png")
 

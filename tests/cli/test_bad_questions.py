@@ -111,7 +111,7 @@ def tables(amv):
         pytest.param(("why", "nowhere", "id=1"), "MV-TABLE-UNKNOWN", "nowhere", id="why: unknown table"),
         pytest.param(("why", "quiet"), "MV-ARGUMENT", "the key is incomplete: id is missing", id="why: no key"),
         pytest.param(("why", "quiet", "idd=1"), "MV-ARGUMENT", "did you mean id?", id="why: another column"),
-        pytest.param(("why", "quiet", "id=1", "--since", "x"), "MV-ARGUMENT", "'x' is no time", id="why: no time"),
+        pytest.param(("why", "quiet", "id=1", "--since", "x"), "MV-ARGUMENT", "'x' is not a time", id="why: no time"),
         pytest.param(("audit", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="audit: unknown table"),
         pytest.param(("audit", "new"), "MV-NOT-PUBLISHED", "never published", id="audit: never published"),
         pytest.param(
@@ -119,7 +119,7 @@ def tables(amv):
         ),
         pytest.param(("cancel", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="cancel: unknown table"),
         pytest.param(("history", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="history: unknown table"),
-        pytest.param(("history", "quiet", "--since", "x"), "MV-ARGUMENT", "'x' is no time", id="history: no time"),
+        pytest.param(("history", "quiet", "--since", "x"), "MV-ARGUMENT", "'x' is not a time", id="history: no time"),
     ],
 )
 def test_it_is_named_and_changes_nothing(amv, tables, command, code, said):

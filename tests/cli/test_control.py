@@ -58,7 +58,7 @@ def test_history_since_a_time_is_a_file_for_a_spreadsheet(amv):
     assert len(amv("history", "orders", "--json").document["refreshes"]) == 20
     assert amv("history", "orders", "--since", "2999-01-01T00:00+02:00", "--json").document["refreshes"] == []
     wrong = amv("history", "orders", "--since", "yesterday")
-    assert (wrong.code, "'yesterday' is no time" in wrong.err) == (2, True)
+    assert (wrong.code, "'yesterday' is not a time" in wrong.err) == (2, True)
 
 
 def test_the_ledger_shows_what_was_done_and_what_is_missing(amv):

@@ -50,7 +50,7 @@ def test_wrong_input_is_named_before_spark_starts(amv):
 
     assert (incomplete.code, incomplete.document["error"]["code"]) == (2, "MV-ARGUMENT")
     assert incomplete.document["error"]["hint"] == "amv why orders order_id=VALUE"
-    assert (unknown.code, "'id' is no column of its key" in unknown.err) == (2, True)
-    assert (time.code, "'then' is no time" in time.err) == (2, True)
+    assert (unknown.code, "'id' is not a column of its key" in unknown.err) == (2, True)
+    assert (time.code, "'then' is not a time" in time.err) == (2, True)
     assert (table.code, "MV-TABLE-UNKNOWN" in table.err) == (1, True)
     assert amv("why", "orders", "order_id=1", "--last", "0").code == 2

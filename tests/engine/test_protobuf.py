@@ -45,13 +45,13 @@ def test_values_of_protobuf_are_exact(spark):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (ORDER[:-1], "it is no shop.Order"),
-        (ORDER + b"\x00", "it is no shop.Order"),
-        (b"\xff" * 30, "it is no shop.Order: 30 bytes, ffff"),
-        (b"\x00\x00\x00\x00\x07" + ORDER, "it is no shop.Order"),  # Confluent's header
+        (ORDER[:-1], "it is not a shop.Order"),
+        (ORDER + b"\x00", "it is not a shop.Order"),
+        (b"\xff" * 30, "it is not a shop.Order: 30 bytes, ffff"),
+        (b"\x00\x00\x00\x00\x07" + ORDER, "it is not a shop.Order"),  # Confluent's header
         (ORDER + b"\x48\x01", "Order has no field 9"),
         (b"\x0a\x01a", "Order has no field 1, or not one of this type"),
-        (ORDER.replace(b"\x01a", b"\x01\xff"), "it is no shop.Order"),
+        (ORDER.replace(b"\x01a", b"\x01\xff"), "it is not a shop.Order"),
         (None, "it is empty"),
     ],
     ids=["short", "long", "noise", "registered", "unknown field", "other type", "encoding", "none"],

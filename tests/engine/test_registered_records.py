@@ -64,9 +64,9 @@ def test_each_record_is_read_with_the_schema_that_wrote_it(spark):
         (headed(2**32 - 1, b"x"), EventSchemaError, "no Avro schema 4294967295"),
         (headed(3, avro(GOOD | {"colour": "red"}, MORE)), EventSchemaError, "schema 3 has the field colour, which"),
         (headed(8, b"x"), EventSchemaError, "schema 8 cannot be read"),
-        (headed(2, avro(GOOD, AVRO_ROW)[:-1]), EventError, "it is no record of its Avro schema"),
-        (headed(2, avro(GOOD, AVRO_ROW) + b"\x00"), EventError, "it is no record of its Avro schema"),
-        (headed(9, avro({"id": 1}, AVRO_KEY)), EventError, "it is no record of its Avro schema"),
+        (headed(2, avro(GOOD, AVRO_ROW)[:-1]), EventError, "it is not a record of its Avro schema"),
+        (headed(2, avro(GOOD, AVRO_ROW) + b"\x00"), EventError, "it is not a record of its Avro schema"),
+        (headed(9, avro({"id": 1}, AVRO_KEY)), EventError, "it is not a record of its Avro schema"),
         (headed(2, avro(GOOD, AVRO_ROW).replace(b"\x02a", b"\x02\xff")), EventError, "it is not UTF-8"),
     ],
 )

@@ -159,14 +159,14 @@ def test_versions_that_vacuum_has_removed_are_where_the_history_begins(told):
     ("key", "more", "said"),
     [
         (["id=5"], {}, "the key is incomplete: day is missing"),
-        (["id=5", "dai=2026-01-05"], {}, "'dai' is no column of its key (did you mean day?)"),
+        (["id=5", "dai=2026-01-05"], {}, "'dai' is not a column of its key (did you mean day?)"),
         (["id=5.5", "day=2026-01-05"], {}, "'5.5' is not a value of 'id', which is a long"),
         (["id=five", "day=2026-01-05"], {}, "'five' is not a value of 'id'"),
         (["id=99999999999999999999", "day=2026-01-05"], {}, "is not a value of 'id'"),
         (["id=5", "day=2026-02-30"], {}, "'2026-02-30' is not a value of 'day', which is a date"),
         (["id=5", "day=today"], {}, "'today' is not a value of 'day'"),
         (KEY, {"column": "w"}, "the table has no column 'w'"),
-        (KEY, {"since": "then"}, "'then' is no time"),
+        (KEY, {"since": "then"}, "'then' is not a time"),
     ],
 )
 def test_key_column_or_time_that_is_none_is_refused_by_name(told, key, more, said):

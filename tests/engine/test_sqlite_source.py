@@ -132,7 +132,8 @@ def test_text_that_is_none_is_an_error_and_not_replaced(lake, run, tmp_path, enc
 
     assert (
         encoding != "UTF-8"
-        or f"column v has a text with bytes that are no character; it begins with {text.upper()}" in str(caught.value)
+        or f"column v has a text with bytes that are not a character; it begins with {text.upper()}"
+        in str(caught.value)
     )
     assert "hexadecimal" in caught.value.advice
 

@@ -68,7 +68,7 @@ def test_what_a_message_needs_is_a_change():
         (described(SHOP), "Order", r"has no message Order \(did you mean shop.Order\?\)"),
         (described(SHOP), "shop.Nothing", "has no message shop.Nothing"),
         (described(ABROAD), "abroad.Trip", "lacks shop.Colour, which abroad.Trip needs"),
-        (described(SELF), "shop.Node", "contains itself is no row: shop.Node contains shop.Node"),
+        (described(SELF), "shop.Node", "contains itself is not a row: shop.Node contains shop.Node"),
         (described(SELF), "shop.Nothing", "shop.Nothing has no field"),
     ],
     ids=["empty", "source", "no package", "unknown", "no imports", "recursive", "no field"],

@@ -193,7 +193,7 @@ def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str,
         column = _column_of(text, key)
         if column is None:
             name, sign, _ = text.partition("=")
-            problem = f"{name[:_MAX_SHOWN]!r} is no column of its key{nearest(name, key)}."
+            problem = f"{name[:_MAX_SHOWN]!r} is not a column of its key{nearest(name, key)}."
             if not sign:
                 problem = f"{text[:_MAX_SHOWN]!r} is not COLUMN=VALUE."
             raise ArgumentError(table, problem, hint=hint)

@@ -38,7 +38,7 @@ def _time(table: str, text: str) -> datetime:
     found = time_of(text)
     if found is None:
         hint = "Give a version of the table, a refresh's id, or a time such as 2026-01-31T12:00."
-        raise ArgumentError(table, f"{text[:60]!r} is no version, refresh or time.", hint=hint)
+        raise ArgumentError(table, f"{text[:60]!r} is not a version, refresh or time.", hint=hint)
     return found
 
 
@@ -61,5 +61,5 @@ def parse_since(table: str, text: str | None) -> int | None:
     found = time_of(text.strip())
     if found is None:
         hint = "Give a time such as 2026-01-31T12:00, UTC unless it has an offset."
-        raise ArgumentError(table, f"{text[:80]!r} is no time.", hint=hint)
+        raise ArgumentError(table, f"{text[:80]!r} is not a time.", hint=hint)
     return round(found.timestamp() * 1000)

@@ -72,7 +72,7 @@ def manifest_of(text: str) -> Manifest:
             tuple(ExportedFile(str(each["path"]), int(each["bytes"])) for each in found["files"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ArgumentError("export", f"{text[:60]!r} is no manifest.", hint="Export to another path.") from error
+        raise ArgumentError("export", f"{text[:60]!r} is not a manifest.", hint="Export to another path.") from error
 
 
 @dataclass(frozen=True, slots=True)

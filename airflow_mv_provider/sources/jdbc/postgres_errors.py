@@ -47,7 +47,7 @@ def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bo
         case errors.QueryCanceled() if "statement timeout" in text:
             return too_slow("source")
         case errors.CharacterNotInRepertoire() | errors.UntranslatableCharacter():
-            return not_text("source", f"a text of the source has bytes that are no character: {message}.")
+            return not_text("source", f"a text of the source has bytes that are not a character: {message}.")
         case _ if (error.sqlstate or "")[:2] in _AUTHORS:
             return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
         case OperationalError() if is_holding:

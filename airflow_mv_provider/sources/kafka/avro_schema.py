@@ -43,7 +43,7 @@ def lacking(writer: str, reader: str, within: str | None = None) -> str | None:
             written, read = (_field(each, within) for each in (written, read))
         return _lacking(written, read, names, known, (), set())
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError("it is no Avro schema") from error
+        raise ValueError("this is not an Avro schema") from error
 
 
 def _lacking(

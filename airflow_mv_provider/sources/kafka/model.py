@@ -35,7 +35,7 @@ _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
     r"|minpartitions|maxoffsetspertrigger|minoffsetspertrigger|maxtriggerdelay|includeheaders|trigger|group(\.|_)?id"
 )
-_ELSEWHERE = "it is no part of a definition: address and security come from the connection"
+_ELSEWHERE = "it is not part of a definition: address and security come from the connection"
 
 
 def _requires_by_format(schema: dict[str, Any]) -> None:
@@ -221,7 +221,9 @@ class Kafka(Source):
     @classmethod
     def _is_topic(cls, topic: str) -> str:
         if not re.fullmatch(_TOPIC, topic):
-            raise ValueError(f"{topic[:60]!r} is no name of one topic: letters, digits, dots, dashes and underscores")
+            raise ValueError(
+                f"{topic[:60]!r} is not the name of one topic: letters, digits, dots, dashes and underscores"
+            )
         return topic
 
     @field_validator("conn_id")

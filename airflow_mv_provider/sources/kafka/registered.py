@@ -62,7 +62,7 @@ class RegisteredCodec:
         for each in known:
             if (lacks := self._lacks(each)) is not None:
                 why = why.when(number == each, _because(BAD_SCHEMA, lacks))
-        why = why.when(~is_whole, _because(BAD_EVENT, "it is no record of its Avro schema: ", shown(whole))).when(
+        why = why.when(~is_whole, _because(BAD_EVENT, "it is not a record of its Avro schema: ", shown(whole))).when(
             ~has_valid_texts(F.col("sealed.row"), self.columns), _because(BAD_EVENT, "it is not UTF-8")
         )
         record = F.when(whole.isNotNull() & why.isNull(), F.col("sealed.row"))

@@ -97,7 +97,7 @@ class SparkSource(Source):
     @classmethod
     def _is_format(cls, name: str) -> str:
         if not re.fullmatch(_FORMAT, name):
-            raise ValueError(f"{name[:60]!r} is no name of a data source")
+            raise ValueError(f"{name[:60]!r} is not the name of a data source")
         if (kind := _OWN.get(name.lower())) is not None:
             raise ValueError(f"{name} has a type of its own: type: {kind}")
         return name
@@ -114,9 +114,9 @@ class SparkSource(Source):
     def _have_names(cls, options: dict[str, str] | None) -> dict[str, str] | None:
         for name in options or {}:
             if not _OPTION.fullmatch(name):
-                raise ValueError(f"{name[:60]!r} is no name of an option")
+                raise ValueError(f"{name[:60]!r} is not the name of an option")
             if name.lower() in ("path", "paths"):
-                raise ValueError(f"{name} is no option: write it beside `format`")
+                raise ValueError(f"{name} is not an option: write it beside `format`")
         return options
 
     @field_validator("options", "version")

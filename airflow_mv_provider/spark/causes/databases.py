@@ -64,11 +64,11 @@ def of_database(text: str, where: str) -> MvError | None:
         return InexactColumnError(where, problem)
     if found := re.search(rf"{NOT_TEXT} (\S+) ([0-9A-F]*)", text):
         problem = (
-            f"column {found.group(1)} has a text with bytes that are no character; it begins with {found.group(2)}."
+            f"column {found.group(1)} has a text with bytes that are not a character; it begins with {found.group(2)}."
         )
         return not_text(where, problem)
     if "MALFORMED_CHARACTER_CODING" in text and "performing `decode` with UTF-16" in text:
-        return not_text(where, "a text of the source has bytes that are no character of UTF-16.")
+        return not_text(where, "a text of the source has bytes that are not a character of UTF-16.")
     if driver := next((name for name in DRIVERS if f"ClassNotFoundException: {name}" in text), None):
         return missing_driver(where, driver)
     if any(words in text for words in _LOST):
@@ -88,7 +88,9 @@ def _of_a_query(text: str, where: str) -> MvError | None:
     """Return the error for what no retry mends: a query, or the values that it computes with."""
     is_of_postgres = "PSQLException" in text
     if is_of_postgres and any(words in text for words in _NO_UTF_8):
-        return not_text(where, f"a text of the source has bytes that are no character: {_message_of(_NO_UTF_8, text)}.")
+        return not_text(
+            where, f"a text of the source has bytes that are not a character: {_message_of(_NO_UTF_8, text)}."
+        )
     if is_of_postgres and "No value specified for parameter" in text:
         hint = (
             "Call the operator's function: jsonb_exists(a, b) for `a ? b`, jsonb_exists_any for `?|`,"

@@ -53,11 +53,11 @@ def test_key_is_read_by_the_definitions_columns(given_, key, found):
         ([], "the key is incomplete: order_id, day is missing"),
         (["order_id=5"], "the key is incomplete: day is missing"),
         (["order_id=5", "order_id=5", "day=x"], "'order_id' is given twice"),
-        (["ordr_id=5", "day=x"], "'ordr_id' is no column of its key (did you mean order_id?)"),
-        (["amount=5"], "'amount' is no column of its key."),
+        (["ordr_id=5", "day=x"], "'ordr_id' is not a column of its key (did you mean order_id?)"),
+        (["amount=5"], "'amount' is not a column of its key."),
         (["5"], "'5' is not COLUMN=VALUE"),
         (["order_id"], "'order_id' is not COLUMN=VALUE"),
-        (["x\x1b[2J" * 100 + "=1"], "is no column of its key"),
+        (["x\x1b[2J" * 100 + "=1"], "is not a column of its key"),
     ],
 )
 def test_key_that_is_none_is_refused_by_name(given_, said):
@@ -74,7 +74,7 @@ def test_time_bound():
     assert parse_since("orders", None) is None
     assert parse_since("orders", "1970-01-01T00:00:01") == 1000
     assert parse_since("orders", " 1970-01-01T02:00:01+02:00") == 1000
-    with pytest.raises(ArgumentError, match="'yesterday' is no time"):
+    with pytest.raises(ArgumentError, match="'yesterday' is not a time"):
         parse_since("orders", "yesterday")
 
 

@@ -1,7 +1,8 @@
 """Decode a record of Protobuf strictly. Runs in Spark's Python workers, which get this module's code with the task.
 
-Strictly: bytes that are no such message, a field that the schema lacks, a number that an enum lacks, a required field
-that is not set and a text that is not UTF-8 are problems, and no values. So this module imports nothing of the package.
+Strictly: bytes that are not such a message, a field that the schema lacks, a number that an enum lacks, a required
+field that is not set and a text that is not UTF-8 are problems, and no values. So this module imports nothing of the
+package.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Decoder:
                 return None, f"it lacks {found.FindInitializationErrors()[0]}, which is required"
             return row_of(found), None
         except DecodeError:
-            return None, f"it is no {self._message}: {len(content)} bytes, {bytes(content[:16]).hex()}"
+            return None, f"it is not a {self._message}: {len(content)} bytes, {bytes(content[:16]).hex()}"
         except UnicodeDecodeError:
             return None, "it is not UTF-8"
         except _NoRowError as error:

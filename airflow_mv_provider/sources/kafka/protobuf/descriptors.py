@@ -35,9 +35,9 @@ def kept(content: bytes, message: str, location: str) -> str:
     try:
         found = FileDescriptorSet.FromString(content)
     except DecodeError as error:
-        raise DefinitionError("source", f"{location} is no descriptor file of Protobuf.", hint=_COMPILE) from error
+        raise DefinitionError("source", f"{location} is not a descriptor file of Protobuf.", hint=_COMPILE) from error
     if not found.file:
-        raise DefinitionError("source", f"{location} is no descriptor file of Protobuf: it is empty.", hint=_COMPILE)
+        raise DefinitionError("source", f"{location} is not a descriptor file of Protobuf: it is empty.", hint=_COMPILE)
     owners = {f".{_full(file, each)}": (file, each) for file in found.file for each in _top_level(file)}
     names = sorted(name[1:] for file in found.file for name in _messages(file))
     if message not in names:
@@ -84,7 +84,7 @@ def columns_of(message: Any) -> T.StructType:
 def _struct(message: Any, inside: tuple[str, ...]) -> T.StructType:
     if message.full_name in inside:
         path = " contains ".join((*inside, message.full_name))
-        raise DefinitionError("source", f"a message that contains itself is no row: {path}.")
+        raise DefinitionError("source", f"a message that contains itself is not a row: {path}.")
     if not message.fields:
         raise DefinitionError("source", f"the message {message.full_name} has no field.")
     inside = (*inside, message.full_name)
