@@ -82,6 +82,8 @@ def definition_page() -> str:
     ]
     for name in (*_FIRST, *others):
         text += [f"## {name}\n", f"{parts[name].get('description', '')}\n", *_fields(parts[name])]
+    ingestion = schema["properties"]["ingestions"]["items"]
+    text += ["## ingestions\n", "Each item: one source that several tables read in one state.\n", *_fields(ingestion)]
     text += ["## dags\n", f"{schema['properties']['dags']['description']}\n", *_fields(dags["defaults"])]
     return "\n".join(text)
 
@@ -134,6 +136,10 @@ _FUNCTIONS = (
     "airflow_mv_provider.operators.factory.refresh_dags",
     "airflow_mv_provider.operators.groups.refresh_table_group",
     "airflow_mv_provider.operators.groups.ingest_group",
+    "airflow_mv_provider.operators.form.refresh_params",
+    "airflow_mv_provider.operators.retry.retry_policy",
+    "airflow_mv_provider.triggers.commits.delta_asset",
+    "airflow_mv_provider.deadlines.freshness_deadline",
 )
 
 
