@@ -1,4 +1,4 @@
-"""Links between documents lead somewhere: to a file that is there, and to one of its headings."""
+"""Links between documents lead somewhere, and their examples are valid."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+
+from airflow_mv_provider.definition_file import parse_file
 
 ROOT = Path(__file__).parent.parent
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", flags=re.DOTALL)
@@ -53,3 +56,30 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     )
 
     assert dead_links(page) == ["#two", "other.md"]
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Return the examples in a language, each with where it is."""
+    found = []
+    for page in documents():
+        texts = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        found += [(f"{page.name} {number}", text) for number, text in enumerate(texts)]
+    return found
+
+
+@pytest.mark.parametrize(("where", "text"), [pytest.param(*each, id=each[0]) for each in blocks("yaml")])
+def test_every_definition_of_an_example_is_valid(where: str, text: str) -> None:
+    shown = yaml.safe_load(text)
+    if "source" in shown or "guards" in shown or "errors" in shown:  # a part of a table
+        table = {"name": "orders", "source": {"type": "delta", "path": "raw/orders"}, "key": ["id"]}
+        shown = {"tables": [table | shown]}
+    elif shown.keys() == {"dags"}:  # what is added to the example above it
+        page, number = where.split()
+        shown |= yaml.safe_load(dict(blocks("yaml"))[f"{page} {int(number) - 1}"])
+
+    parse_file(yaml.safe_dump(shown, sort_keys=False), where=where)
+
+
+@pytest.mark.parametrize(("where", "text"), [pytest.param(*each, id=each[0]) for each in blocks("python")])
+def test_every_example_in_python_compiles(where: str, text: str) -> None:
+    compile(text, where, "exec")
