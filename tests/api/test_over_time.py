@@ -82,11 +82,12 @@ def test_each_chart_has_a_table_of_its_figures(user, table):
 def test_bars_say_when_and_what_and_a_gap_has_none(user, table):
     page = user.get(URL, params={"range": "24h"}).text
 
-    [title] = bars(page, "rows", "rows")
+    [title] = bars(page, "rows", "level")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:[03]0: 60 rows", title)
     assert [len(bars(page, "changed", kind)) for kind in ("inserted", "updated", "deleted")] == [1, 1, 1]
     assert [len(bars(page, "changed", f"tone-{tone}")) for tone in ("good", "bad", "warn")] == [1, 1, 0]
-    assert len(bars(page, "lag", "lag")) + len(bars(page, "lag", "late")) == len(lines(page, "lag"))
+    assert len(bars(page, "lag", "level")) == len(lines(page, "lag"))
+    assert '<polyline class="late"' in figure(page, "lag")
     assert '<line class="target"' in figure(page, "lag")
     assert '<line class="target"' not in figure(page, "rows")
 

@@ -99,7 +99,7 @@ def test_directory_that_hadoop_does_not_remove_is_an_error_although_hadoop_raise
     nameless = Path(workspace.root, os.fsdecode(b"\xff"))
     nameless.write_text("x")
 
-    with pytest.raises(EngineError, match="it cannot be removed"):
+    with pytest.raises(EngineError, match="the path cannot be removed"):
         storage.remove(spark, workspace)
 
     nameless.unlink()
