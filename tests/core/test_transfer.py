@@ -66,7 +66,7 @@ def test_manifest_survives_its_text():
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"table": "x"}', MANIFEST.to_text()[:-9]])
 def test_what_is_no_manifest_is_refused(text):
-    with pytest.raises(ArgumentError, match="no manifest"):
+    with pytest.raises(ArgumentError, match="not a manifest"):
         manifest_of(text)
 
 

@@ -441,7 +441,7 @@ def test_database_of_another_encoding_is_read_as_it_is(shop, in_encoding, encodi
 def test_text_without_a_place_in_utf_8_is_an_error(shop, in_encoding, encoding, value):
     in_encoding(encoding, "SET client_encoding = 'SQL_ASCII'", f"INSERT INTO texts VALUES (1, {value})")
 
-    with pytest.raises(InexactColumnError, match="no character") as caught:
+    with pytest.raises(InexactColumnError, match="not a character") as caught:
         shop.refresh()
 
     assert "hexadecimal" in caught.value.advice

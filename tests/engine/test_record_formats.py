@@ -138,15 +138,15 @@ ROW = avro(GOOD, AVRO_ROW)
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"", "no record of the Avro schema: 0 bytes"),
-        (ROW[:-1], "no record of the Avro schema"),
-        (ROW + b"\x00", "no record of the Avro schema"),
-        (b"\xff" * 30, "no record of the Avro schema: 30 bytes, ffff"),
-        (b"\x00\x00\x00\x00\x07" + ROW, "no record of the Avro schema"),  # Confluent's header
-        (avro({"id": 7}, AVRO_KEY), "no record of the Avro schema: 1 bytes, 0e"),
+        (b"", "not a record of the Avro schema: 0 bytes"),
+        (ROW[:-1], "not a record of the Avro schema"),
+        (ROW + b"\x00", "not a record of the Avro schema"),
+        (b"\xff" * 30, "not a record of the Avro schema: 30 bytes, ffff"),
+        (b"\x00\x00\x00\x00\x07" + ROW, "not a record of the Avro schema"),  # Confluent's header
+        (avro({"id": 7}, AVRO_KEY), "not a record of the Avro schema: 1 bytes, 0e"),
         (ROW.replace(b"\x02a", b"\x02\xff"), "it is not UTF-8"),
         (ROW.replace(b"\x02x", b"\x02\xff"), "it is not UTF-8"),
-        (b'{"id": 1}', "no record of the Avro schema"),
+        (b'{"id": 1}', "not a record of the Avro schema"),
     ],
 )
 @pytest.mark.sample(2)

@@ -54,9 +54,9 @@ def a_topic(**more: object) -> Kafka:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"topic": "shop.*"}, "no name of one topic"),
-        ({"topic": "a,b"}, "no name of one topic"),
-        ({"topic": ".."}, "no name of one topic"),
+        ({"topic": "shop.*"}, "not the name of one topic"),
+        ({"topic": "a,b"}, "not the name of one topic"),
+        ({"topic": ".."}, "not the name of one topic"),
         ({"conn_id": "a b"}, "not a connection's id"),
         ({"envelope": "avro"}, "'none', 'upsert' or 'debezium'"),
         ({"format": "xml"}, "'json', 'csv', 'avro' or 'protobuf'"),

@@ -64,7 +64,7 @@ def test_what_a_message_needs_is_a_change():
     ("content", "message", "words"),
     [
         (b"", "shop.Order", "it is empty"),
-        (b"syntax = 'proto3';", "shop.Order", "no descriptor file of Protobuf"),
+        (b"syntax = 'proto3';", "shop.Order", "not a descriptor file of Protobuf"),
         (described(SHOP), "Order", r"has no message Order \(did you mean shop.Order\?\)"),
         (described(SHOP), "shop.Nothing", "has no message shop.Nothing"),
         (described(ABROAD), "abroad.Trip", "lacks shop.Colour, which abroad.Trip needs"),
