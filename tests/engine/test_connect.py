@@ -225,7 +225,7 @@ def test_server_that_is_not_there_or_has_no_delta_is_named(client, tmp_path):
     assert (gone[0], gone[1]["error"]["code"]) == (75, "MV-ENGINE")
     assert "no server responds at 127.0.0.1:1" in gone[1]["error"]["message"]
     assert "c4n4ry" not in str(gone)
-    assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-DEPENDENCY")
+    assert (not_one[0], not_one[1]["error"]["code"]) == (1, "MV-SETTING")
 
 
 @pytest.mark.in_test_all

@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.exceptions import DefinitionError, EventError
+from airflow_mv_provider.exceptions import DefinitionError, DependencyError, EventError
 from airflow_mv_provider.sources.kafka import envelope, schema_files
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.model import Kafka
@@ -118,7 +118,7 @@ def test_cluster_whose_python_lacks_the_library_is_named(spark, module):
 
     found = spark.createDataFrame([(1,)], "a INT").select(F.udf(decode, "int", useArrow=False)("a"))
     problem = r"Spark's Python has no library for Protobuf.*pip install protobuf"
-    with pytest.raises(DefinitionError, match=problem), translated("source"):
+    with pytest.raises(DependencyError, match=problem), translated("source"):
         found.collect()
 
 

@@ -282,7 +282,7 @@ def test_a_row_that_another_writer_moves_out_of_the_scope_after_the_seal_is_not_
     check_invariants(lake)
 
 
-@pytest.mark.in_test_all
+@pytest.mark.sample("""{'from': '2013-02-30'}-'2013-02-30' is not a value of 'on_day'""")
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [

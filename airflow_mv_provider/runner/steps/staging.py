@@ -283,8 +283,9 @@ def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str
 
 
 def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
-    layout, rows, published = work.layout, work.source_rows(fenced.base), fenced.published()
-    partitions.check_values(work.spark, layout)
+    layout, published = work.layout, fenced.published()
+    partitions.check_values(work.spark, layout)  # before the rows, whose scope may be planned with these values
+    rows = work.source_rows(fenced.base)
     with durable(Write.STAGING):
         found = _read_all(work, fenced, rows, published)
     collected = errors.collect()
