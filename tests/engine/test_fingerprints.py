@@ -17,7 +17,7 @@ from airflow_mv_provider.core.definition.schema import columns_of
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import published as published_rows
 from airflow_mv_provider.core.scope.request import Request
-from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
+from airflow_mv_provider.exceptions import DuplicateKeyError, EngineError, NullKeyError
 from airflow_mv_provider.spark.compare import fingerprints, hashing, whole
 from airflow_mv_provider.spark.layout import Layout
 from tests.conftest import Crash
@@ -198,6 +198,26 @@ def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost
     found, wanted = (Counter(row for row in lake.rows(path) if row[1] >= 1) for path in ("orders", "raw/orders"))
     assert found == wanted
     assert (3, 0, "v3") in lake.rows()
+
+
+def test_frozen_partitions_that_cannot_be_read_after_the_publish_do_not_undo_it(lake: Any, monkeypatch: Any) -> None:
+    lake.write(ROWS)
+    definition = {"guards": {"max_deleted_fraction": 1.0}, "strategy": "corrections", "partition_by": ["p"]}
+    lake.apply(**definition)
+    lake.refresh()
+    lake.apply(**definition, frozen_before="1")
+    change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
+    read, times = whole.frozen_totals, iter(range(9))
+
+    def failing(*given: Any) -> Any:
+        if next(times) < 2:  # while it was staged
+            return read(*given)
+        raise EngineError("orders", "a file is gone.")
+
+    monkeypatch.setattr(whole, "frozen_totals", failing)
+    report = lake.refresh()
+
+    assert (report.outcome, report.rows_updated, kept(lake)) == (Outcome.PUBLISHED, 1, None)
 
 
 def test_layer_of_some_partitions_is_small_whatever_share_of_them_changed(lake: Any) -> None:

@@ -31,7 +31,7 @@ from airflow_mv_provider.core.progress.chunk import Chunk, part_number
 from airflow_mv_provider.core.progress.published import Published
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.core.progress.totals import Totals, with_added
-from airflow_mv_provider.exceptions import MainMovedError, SealBrokenError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MainMovedError, MvError, SealBrokenError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.approval import leaves_out_deletes
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
@@ -320,9 +320,10 @@ class Merging:
             if not (is_as_sealed and work.refresh.scope.is_everything and seal.strategy != "incremental"):
                 return None, {}, True
             # All but the frozen partitions was compared; their rows are read once, or nothing would be known again.
-            version = check.published[-1].version if check.published else check.latest
-            main = delta.read(work.spark, work.table.main, version)
-            after = with_added(whole.frozen_totals(main, work.layout), sealed)
+            frozen = self._frozen_totals(check.published[-1].version if check.published else check.latest)
+            if frozen is None:
+                return None, {}, True
+            after = with_added(frozen, sealed)
         elif is_as_sealed:
             compared = {part.partition for chunk in recorded for part in chunk.partitions}
             after = with_added({}, known_before | {name: sealed.get(name, Totals()) for name in compared})
@@ -346,6 +347,16 @@ class Merging:
             return found, after, True
         changed = {name for name in {*known_before, *after} if after.get(name) != known_before.get(name)}
         return found, {name: after.get(name, Totals()) for name in changed}, False
+
+    def _frozen_totals(self, version: int) -> dict[str, Totals] | None:
+        """Return the totals of main's frozen partitions; None if they cannot be read, which must not keep a publish."""
+        try:
+            return whole.frozen_totals(delta.read(self._work.spark, self._work.table.main, version), self._work.layout)
+        except InterruptedRefreshError:
+            raise
+        except MvError as error:
+            log.info("%s: the totals of its frozen partitions are not known: %s", self._work.table.name, error.problem)
+            return None
 
     def _start_over(self, check: LogCheck, counts: Counts) -> None:
         """Discard the corrections, which were computed against an outdated version of main, and begin a new round.
