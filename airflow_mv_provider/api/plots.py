@@ -68,7 +68,7 @@ class Plot:
     """A chart of one measure, oldest at the left: bars, or a line for what is a level.
 
     about  : of which refreshes, in words
-    zero   : y of the zero line; bars above it are gains, bars below it losses
+    ticks  : bars above the line of zero are gains, bars below it losses
     target : y of a line that no bar should cross; None for no line
     ends   : what stands under the left end and the right one; empty for nothing
     hits   : columns that lead somewhere
@@ -78,7 +78,6 @@ class Plot:
     about: str
     legend: tuple[tuple[str, str], ...]
     most: str
-    zero: float
     bars: tuple[Bar, ...]
     marks: tuple[Bar, ...]
     ticks: tuple[Tick, ...]
@@ -280,17 +279,13 @@ def stacked(
                 bars.append(Bar(x, zero, width, max(value * scale, 1.0), kind, title_of))
     most = max((sum(value for _, value in stack.up) for stack in shown), default=0.0)
     most_text = text_of(most) if not lowest else f"+{text_of(most)} / −{text_of(lowest)}"
+    ends_of_axis = (
+        Tick(zero - highest * scale, text_of(highest)),
+        Tick(zero + lowest * scale, f"−{text_of(lowest)}"),
+    )
     return Plot(
-        *(title, about, legend, most_text, zero, tuple(bars), tuple(marks)),
-        ticks=tuple(
-            Tick(y, text)
-            for y, text in (
-                (zero - highest * scale, text_of(highest)),
-                (zero, "0"),
-                (zero + lowest * scale, f"−{text_of(lowest)}"),
-            )
-            if text == "0" or abs(y - zero) >= _APART
-        ),
+        *(title, about, legend, most_text, tuple(bars), tuple(marks)),
+        ticks=(Tick(zero, "0"), *(end for end in ends_of_axis if abs(end.y - zero) >= _APART)),
         strokes=_strokes(points),
         target=None if target is None else zero - target * scale,
         ends=ends,

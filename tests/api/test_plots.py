@@ -183,7 +183,7 @@ def test_rows_grow_up_and_losses_down_from_one_line():
 
     heights = {bar.kind: (round(bar.y), round(bar.height)) for bar in rows.bars}
     assert heights == {"inserted": (30, 48), "updated": (14, 16), "deleted": (78, 32)}
-    assert (round(rows.zero), rows.most) == (78, "+40 / −20")
+    assert (round(rows.ticks[0].y), rows.most) == (78, "+40 / −20")
     assert {bar.kind for bar in duration.bars} == {"refreshing", "merging", "cleanup"}
     assert (size.most, [bar.kind for bar in size.bars]) == ("2.0 kB", ["main", "staging"])
 
@@ -223,7 +223,7 @@ def test_columns_of_time_leave_gaps_and_have_a_line_for_a_target():
 
     assert [(bar.kind, bar.x, bar.height) for bar in drawn.bars] == [("lag", 0, 24), ("late", 160, 48)]
     assert [mark.x for mark in drawn.marks] == [160]
-    assert (drawn.target, drawn.zero, drawn.most) == (14, 110, "12.0")
+    assert (drawn.target, drawn.ticks[0].y, drawn.most) == (14, 110, "12.0")
 
 
 @pytest.mark.parametrize("stacks", [(), (None,), (Stack("nothing"),)])
@@ -231,6 +231,7 @@ def test_nothing_is_drawn_of_nothing(stacks):
     drawn = stacked("Lag", "by hour", stacks, (), str, slot=10)
 
     assert (drawn.bars, drawn.marks, drawn.target) == ((), (), None)
+    assert [tick.text for tick in drawn.ticks] == ["0"]
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ def test_level_is_a_line_whose_pieces_meet_and_whose_axis_has_its_highest_value(
     assert [stroke.kind for stroke in drawn.strokes] == ["lag", "late"]
     assert first[-1] == second[0], "the line has no hole where its colour changes"
     assert [point.split(",")[1] for point in (*first, second[-1])] == ["86.0", "62.0", "14.0"]
-    assert [(tick.y, tick.text) for tick in drawn.ticks] == [(14, "20.0"), (110, "0")]
+    assert [(tick.y, tick.text) for tick in drawn.ticks] == [(110, "0"), (14, "20.0")]
     assert [bar.title for bar in drawn.bars] == ["0:00: 5.0 lag", "1:00: 10.0 lag", "3:00: 20.0 late"]
 
 
@@ -292,5 +293,5 @@ def test_losses_have_their_own_text_at_the_axis_unless_it_would_cover_another():
     gains = Stack("0:00", [("inserted", 90.0)], [("deleted", 30.0)])
     hardly = Stack("0:00", [("inserted", 90.0)], [("deleted", 1.0)])
 
-    assert [tick.text for tick in stacked("Rows", "", [gains], (), str, slot=10).ticks] == ["90.0", "0", "−30.0"]
-    assert [tick.text for tick in stacked("Rows", "", [hardly], (), str, slot=10).ticks] == ["90.0", "0"]
+    assert [tick.text for tick in stacked("Rows", "", [gains], (), str, slot=10).ticks] == ["0", "90.0", "−30.0"]
+    assert [tick.text for tick in stacked("Rows", "", [hardly], (), str, slot=10).ticks] == ["0", "90.0"]

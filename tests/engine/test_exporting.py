@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 
-from airflow_mv_provider.exceptions import ArgumentError, UnsafeLocationError, VersionGoneError
+from airflow_mv_provider.exceptions import ArgumentError, SourceNotFoundError, UnsafeLocationError, VersionGoneError
 from tests.conftest import Crash
 
 pytestmark = pytest.mark.slow
@@ -130,6 +131,14 @@ def test_what_cannot_be_exported_is_named(table, at, to, error, words):
         export(table, at, to and to.format(root=table.root))
 
     assert not table.out.exists()
+
+
+@pytest.mark.in_test_all
+def test_table_that_is_gone_has_to_be_refreshed_first(table):
+    shutil.rmtree(table.root / "orders")
+
+    with pytest.raises(SourceNotFoundError, match=r"there is no table at .*\. Refresh it first\."):
+        export(table)
 
 
 @pytest.mark.in_test_all

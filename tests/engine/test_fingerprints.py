@@ -62,12 +62,16 @@ def is_the_source(lake: Any) -> None:
     assert lake.workspaces() == []
 
 
-@pytest.fixture
-def never_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+def forbid_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     def joined(*_: Any, **__: Any) -> None:
         raise AssertionError("both sides were joined")
 
     monkeypatch.setattr(whole, "_joined", joined)
+
+
+@pytest.fixture
+def never_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    forbid_joins(monkeypatch)
 
 
 @LAYOUTS
@@ -79,10 +83,7 @@ def test_changes_of_all_sorts_are_found_without_a_join(lake: Any, partition_by: 
     lake.refresh()
     assert len(kept(lake).fingerprints) == 1
 
-    def joined(*_: Any, **__: Any) -> None:
-        raise AssertionError("both sides were joined")
-
-    monkeypatch.setattr(whole, "_joined", joined)
+    forbid_joins(monkeypatch)
 
     for statements, counts in (
         (("UPDATE {t} SET v = 'x' WHERE id IN (3, 4)",), (0, 2, 0)),
@@ -177,35 +178,37 @@ def test_frozen_partitions_do_not_keep_the_others_from_being_known(lake: Any) ->
     assert Counter(lake.rows("orders")) == Counter(row for row in lake.rows("raw/orders") if row[1] >= 1)
 
 
-def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost(lake: Any, monkeypatch: Any) -> None:
+def freeze_what_was_published(lake: Any) -> None:
+    """Publish all partitions, then freeze the first: another definition, under which nothing is known of main."""
     lake.write(ROWS)
     definition = {"guards": {"max_deleted_fraction": 1.0}, "strategy": "corrections", "partition_by": ["p"]}
     lake.apply(**definition)
     lake.refresh()
     lake.apply(**definition, frozen_before="1")
+
+
+def is_the_source_after_the_frozen(lake: Any) -> None:
+    found, wanted = (Counter(row for row in lake.rows(path) if row[1] >= 1) for path in ("orders", "raw/orders"))
+    assert found == wanted
+
+
+def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost(lake: Any, monkeypatch: Any) -> None:
+    freeze_what_was_published(lake)
     change(lake, "UPDATE {t} SET v = 'frozen' WHERE id = 3", "UPDATE {t} SET v = 'second' WHERE id = 40")
     lake.refresh()
     assert (kept(lake).num_rows, len(kept(lake).fingerprints)) == (60, 1)
 
-    def joined(*_: Any, **__: Any) -> None:
-        raise AssertionError("both sides were joined")
-
-    monkeypatch.setattr(whole, "_joined", joined)
+    forbid_joins(monkeypatch)
     change(lake, "UPDATE {t} SET v = 'third' WHERE id = 41")
     report = lake.refresh()
 
     assert (report.rows_updated, kept(lake).num_rows) == (1, 60)
-    found, wanted = (Counter(row for row in lake.rows(path) if row[1] >= 1) for path in ("orders", "raw/orders"))
-    assert found == wanted
+    is_the_source_after_the_frozen(lake)
     assert (3, 0, "v3") in lake.rows()
 
 
 def test_frozen_partitions_that_cannot_be_read_after_the_publish_do_not_undo_it(lake: Any, monkeypatch: Any) -> None:
-    lake.write(ROWS)
-    definition = {"guards": {"max_deleted_fraction": 1.0}, "strategy": "corrections", "partition_by": ["p"]}
-    lake.apply(**definition)
-    lake.refresh()
-    lake.apply(**definition, frozen_before="1")
+    freeze_what_was_published(lake)
     change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")
     read, times = whole.frozen_totals, iter(range(9))
 
@@ -218,6 +221,7 @@ def test_frozen_partitions_that_cannot_be_read_after_the_publish_do_not_undo_it(
     report = lake.refresh()
 
     assert (report.outcome, report.rows_updated, kept(lake)) == (Outcome.PUBLISHED, 1, None)
+    is_the_source_after_the_frozen(lake)
 
 
 def test_layer_of_some_partitions_is_small_whatever_share_of_them_changed(lake: Any) -> None:
@@ -234,6 +238,7 @@ def test_layer_of_some_partitions_is_small_whatever_share_of_them_changed(lake: 
     lake.refresh(partitions=["7"])
 
     assert len(kept(lake).fingerprints) == layers + 1
+    is_the_source(lake)
 
 
 @REST

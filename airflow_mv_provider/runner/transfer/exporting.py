@@ -73,7 +73,7 @@ def _main(context: Context, table: TableRecord, version: int) -> Main:
     main = Main(context.spark, table.main, table.uuid)
     properties = main.properties()
     if properties is None:
-        raise SourceNotFoundError(table.name, f"there is no table at {table.main}.")
+        raise SourceNotFoundError(table.name, f"there is no table at {table.main}.", hint="Refresh it first.")
     if properties.get(UUID_PROPERTY) != table.uuid:
         raise MainNotOursError(table.name, f"{table.main} is another table than the registered one.")
     check_files(main, table.name, version)
