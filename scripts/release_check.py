@@ -1,13 +1,14 @@
 """Whether the long runs belong to the code that is to be released: `make release-check`.
 
-A record in tests/records belongs to a commit. It is current while no later commit changes the rooms that the protocol
-lies in. `--run` runs what is not current and records it, which takes a night; else the missing commands are printed.
-docs/reliability.md gets its table of records from here.
+A record in tests/records belongs to a commit. It is current while no later commit changes what the rooms do that the
+protocol lies in. `--run` runs what is not current and records it, which takes a night; else the missing commands are
+printed. docs/reliability.md gets its table of records from here.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import subprocess  # nosec B404  # git and make, without a shell
 import sys
@@ -100,10 +101,46 @@ def write_page() -> None:
 
 
 def changes_since(commit: str, root: Path = ROOT) -> list[str]:
-    """Return the commits after `commit` that change the protocol's rooms; one without a name if it is not known."""
-    command = ["git", "rev-list", f"{commit}..HEAD", "--", *PROTOCOL]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)  # nosec B603  # our own words alone
-    return done.stdout.split() if done.returncode == 0 else [""]
+    """Return the commits after `commit` if what the protocol's rooms do is no longer the same.
+
+    Comments, docstrings, and what the reference says of a field, change nothing that a run has shown.
+
+    Returns:
+        The commits that touch these rooms, one without a name if `commit` is not known; none if all do what they did.
+    """
+    commits = _git(root, "rev-list", f"{commit}..HEAD", "--", *PROTOCOL)
+    if commits is None:
+        return [""]
+    changed = _git(root, "diff", "--name-only", "--no-renames", commit, "HEAD", "--", *PROTOCOL) or ""
+    is_same = all(_what_it_does(root, commit, path) == _what_it_does(root, "HEAD", path) for path in changed.split())
+    return [] if is_same else commits.split()
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)  # nosec B603 B607  # our own words alone
+    return done.stdout if done.returncode == 0 else None
+
+
+def _what_it_does(root: Path, commit: str, path: str) -> str | None:
+    """Return a file of a commit without what only people read; None if the commit lacks it."""
+    text = _git(root, "show", f"{commit}:{path}")
+    return ast.dump(_WithoutWords().visit(ast.parse(text))) if text is not None and path.endswith(".py") else text
+
+
+class _WithoutWords(ast.NodeTransformer):
+    """Drops docstrings, and the words of pydantic's fields."""
+
+    def visit(self, node: ast.AST) -> Any:
+        found = super().visit(node)
+        is_documented = isinstance(found, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_documented and ast.get_docstring(found) is not None:
+            found.body = found.body[1:]
+        return found
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id == "Field":
+            node.keywords = [each for each in node.keywords if each.arg not in ("description", "examples")]
+        return self.generic_visit(node)
 
 
 def main() -> int:

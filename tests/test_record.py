@@ -183,28 +183,54 @@ def test_record_speaks_for_the_code_that_it_ran_on_alone(release_check, record, 
     assert release_check.obstacle(record, changes) == why
 
 
-def test_only_changes_of_the_protocol_outdate_a_record(release_check, tmp_path):
+@pytest.fixture
+def commit(tmp_path: Path) -> Callable[[str, str], str]:
+    """Commit a file's text in a repository of the test's own; returns the commit."""
+
     def git(*arguments: str) -> str:
-        named = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-        command = ["git", *named, *arguments]
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
 
-    def commit(name: str) -> str:
+    def commit(name: str, text: str) -> str:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
+        (tmp_path / name).write_text(text)
         git("add", "--all")
         git("commit", "--quiet", "-m", name)
         return git("rev-parse", "HEAD")
 
     git("init", "--quiet")
-    recorded = commit("airflow_mv_provider/runner/a.py")
-    commit("docs/a.md")
+    return commit
+
+
+def test_only_changes_of_the_protocol_outdate_a_record(release_check, commit, tmp_path):
+    recorded = commit("airflow_mv_provider/runner/a.py", "x = 1")
+    commit("docs/a.md", "x")
     assert release_check.changes_since(recorded, tmp_path) == []
 
-    changed = commit("airflow_mv_provider/core/a.py")
+    added = commit("airflow_mv_provider/core/a.py", "x = 1")
 
-    assert release_check.changes_since(recorded, tmp_path) == [changed]
+    assert release_check.changes_since(recorded, tmp_path) == [added]
     assert release_check.changes_since("0" * 40, tmp_path) == [""]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outdates"),
+    [
+        ("x = 1", "x = 2", True),
+        ("x = 1", "x = 1  # a row", False),
+        ("x: int = Field(default=1)", "x: int = Field(default=2)", True),
+        ("x: int = Field(default=1, description='A row.')", "x: int = Field(default=1, examples=[2])", False),
+        ("def one():\n    return 1", "def one():\n    'One.'\n    return 1", False),
+        ("def one():\n    'One.'\n    return 1", "def one():\n    'One.'\n    return 2", True),
+        ("class One:\n    'One.'", "class One:\n    'Another.'", False),
+        ("x = 'One.'", "x = 'Another.'", True),
+    ],
+)
+def test_words_that_only_people_read_outdate_no_record(release_check, commit, tmp_path, before, after, outdates):
+    recorded = commit("airflow_mv_provider/core/a.py", before)
+    changed = commit("airflow_mv_provider/core/a.py", after)
+
+    assert release_check.changes_since(recorded, tmp_path) == ([changed] if outdates else [])
 
 
 def test_reliability_page_has_the_table_of_the_records(release_check):
