@@ -142,6 +142,16 @@ class _WithoutWords(ast.NodeTransformer):
             node.keywords = [each for each in node.keywords if each.arg not in ("description", "examples")]
         return self.generic_visit(node)
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Take a field of which only a default is left for what it is to pydantic: `x: int = 1`, or `x: int`."""
+        self.generic_visit(node)
+        match node.value:
+            case ast.Call(func=ast.Name(id="Field"), args=[], keywords=[]):
+                node.value = None
+            case ast.Call(func=ast.Name(id="Field"), args=[], keywords=[ast.keyword(arg="default", value=default)]):
+                node.value = default
+        return node
+
 
 def main() -> int:
     """Print the state of each record; 1 if one does not speak for the present code."""

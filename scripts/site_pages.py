@@ -16,23 +16,25 @@ import html
 import inspect
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from airflow_mv_provider import exceptions
 from airflow_mv_provider.core.definition.document import json_schema
+from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.operators.form import refresh_params
 
 ROOT = Path(__file__).parent.parent
 _OF_ROOT = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _BADGE = re.compile(r"!\[\w+\]\(https://[^)]*\)\s")  # the site loads nothing from elsewhere
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
-_FIRST = ("RefreshableTable", "Guards", "Check", "Freshness", "ErrorTable")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -73,45 +75,101 @@ def definition_page() -> str:
     """Return the reference of definition files: a table of fields for each part."""
     schema = json_schema()
     parts: dict[str, Any] = schema["$defs"]
-    others = sorted(name for name in parts if name not in _FIRST)
+    headings = _headings(parts)
     dags = schema["properties"]["dags"]["properties"]
     text = [
         "# Definition files\n",
         "A definition file is YAML, or a `RefreshableTable` in Python with the same names. `amv schema` prints its JSON"
-        " Schema, by which editors complete and check it.\n",
+        " Schema, by which editors complete and check it. All fields are there since 0.1.0.\n",
     ]
-    for name in (*_FIRST, *others):
-        text += [f"## {name}\n", f"{parts[name].get('description', '')}\n", *_fields(parts[name])]
+    for name, heading in headings.items():
+        text += [f"## {heading}\n", f"{parts[name].get('description', '')}\n", *_fields(parts[name], parts, headings)]
     ingestion = schema["properties"]["ingestions"]["items"]
-    text += ["## ingestions\n", "Each item: one source that several tables read in one state.\n", *_fields(ingestion)]
-    text += ["## dags\n", f"{schema['properties']['dags']['description']}\n", *_fields(dags["defaults"])]
-    return "\n".join(text)
+    text += ["## ingestions\n", "Each item: one source that several tables read in one state.\n"]
+    text += [*_fields(ingestion, parts, headings), "## dags\n", f"{schema['properties']['dags']['description']}\n"]
+    return "\n".join([*text, *_fields(dags["defaults"], parts, headings)])
 
 
-def _fields(part: dict[str, Any]) -> list[str]:
-    if "enum" in part:
-        return [f"{_type(part)}\n"]
+def _headings(parts: dict[str, Any]) -> dict[str, str]:
+    """Return the heading of each part that has fields: where it stands in a file; a part stands below what has it."""
+    found: dict[str, str] = {}
+
+    def add(name: str, heading: str) -> None:
+        properties = parts[name].get("properties")
+        if name in found or properties is None:
+            return
+        found[name] = heading
+        above = "" if name == "RefreshableTable" else f"{heading}: "
+        for field, value in properties.items():
+            for each in _references(value):
+                kind = parts[each].get("properties", {}).get("type", {}).get("const")
+                add(each, _SHARED.get(each) or above + (f"{field}: {kind}" if kind else field))
+
+    add("RefreshableTable", "tables")
+    return found
+
+
+_SHARED = {  # of several fields
+    "TimesUsual": "guards: a multiple of the usual",
+    "PartOfUsual": "guards: a fraction of the usual",
+}
+
+
+def _references(field: Any) -> list[str]:
+    """Return the parts that a field's schema names."""
+    if isinstance(field, list):
+        return [name for each in field for name in _references(each)]
+    if not isinstance(field, dict):
+        return []
+    own = [field["$ref"].rpartition("/")[2]] if "$ref" in field else []
+    return [*own, *_references([value for name, value in field.items() if name != "discriminator"])]
+
+
+def _fields(part: dict[str, Any], parts: Mapping[str, Any], headings: Mapping[str, str]) -> list[str]:
     required = part.get("required", ())
-    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
-    for name, field in part.get("properties", {}).items():
-        default = "**required**" if name in required else f"`{json.dumps(field.get('default'))}`"
-        rows.append(f"| `{name}` | {_type(field)} | {default} | {_cell(field.get('description', ''))} |")
+    rows = ["| field | type | default | example | meaning |", "|---|---|---|---|---|"]
+    for name, field in sorted(part["properties"].items(), key=_place):
+        if field.get("type") == "null":  # what other kinds have
+            continue
+        default = "**required**" if name in required else _default(field.get("default"))
+        example = f"`{_yaml(field['examples'][0])}`" if "examples" in field else ""
+        meaning = "Names the kind of source." if "const" in field else field["description"]
+        cells = (f"`{name}`", _type(field, parts, headings), default, example, _cell(meaning))
+        rows.append(f"| {' | '.join(cells)} |")
     return [*rows, ""]
 
 
-def _type(field: dict[str, Any]) -> str:
+def _place(named: tuple[str, dict[str, Any]]) -> int:
+    """Order a source's fields: its type, its own, and those that every kind has."""
+    name, field = named
+    return 0 if "const" in field else 2 if name in Source.model_fields else 1
+
+
+def _default(value: Any) -> str:
+    is_part = isinstance(value, dict) and bool(value)
+    return "those of its own fields" if is_part else f"`{json.dumps(value)}`"
+
+
+def _yaml(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return text.removesuffix("...\n").strip().replace("|", "\\|")
+
+
+def _type(field: dict[str, Any], parts: Mapping[str, Any], headings: Mapping[str, str]) -> str:
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
+        if name not in headings:
+            return _type(parts[name], parts, headings)
+        return f"[{headings[name]}](#{slugify(headings[name], '-')})"
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
         return " or ".join(f"`{each}`" for each in field["enum"])
     for several in ("anyOf", "oneOf"):
         if several in field:
-            return " or ".join(dict.fromkeys(_type(each) for each in field[several]))
+            return " or ".join(dict.fromkeys(_type(each, parts, headings) for each in field[several]))
     if field.get("type") == "array":
-        return f"list of {_type(field.get('items', {}))}"
+        return f"list of {_type(field.get('items', {}), parts, headings)}"
     return _cell(str(field.get("type", "any")))
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import html
 import inspect
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from airflow_mv_provider import exceptions
 from airflow_mv_provider.cli.main import main
+from airflow_mv_provider.core.definition.source import Part
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.get_provider_info import get_provider_info
 from airflow_mv_provider.operators.form import refresh_params
@@ -69,6 +73,38 @@ def test_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
     assert {page: links for page, links in found.items() if links} == {}
     assert "Why not overwrite" in html.unescape((site / "index.html").read_text(encoding="utf-8"))
+
+
+def parts_of_definitions(base: type[Part] = Part) -> Iterator[type[Part]]:
+    for each in base.__subclasses__():
+        if each.__module__.startswith("airflow_mv_provider") and each.__name__ != "Ingested":
+            yield each
+        yield from parts_of_definitions(each)
+
+
+@pytest.mark.parametrize("part", sorted(parts_of_definitions(), key=lambda part: part.__name__))
+def test_each_field_of_a_definition_says_what_it_means_and_has_an_example_that_is_allowed(part: type[Part]) -> None:
+    for name, field in part.model_fields.items():
+        alias = field.alias or name
+        schema = part.model_json_schema(by_alias=True)["properties"].get(alias)
+        if schema is None or "const" in schema or schema.get("type") == "null":
+            continue
+        text = json.dumps(schema)
+        says_itself = '"enum"' in text or schema.get("type") == "boolean" or "$ref" in schema or schema.get("default")
+
+        assert field.description, f"{part.__name__}.{name}"
+        assert field.examples or says_itself, f"{part.__name__}.{name}"
+        for example in field.examples or ():
+            assert alias not in refused(part, {alias: example}), f"{part.__name__}.{name}: {example}"
+
+
+def refused(part: type[Part], document: dict[str, object]) -> set[object]:
+    """Return the fields of a document that a part refuses; that others are missing does not matter."""
+    try:
+        part.model_validate(document)
+    except ValidationError as error:
+        return {problem["loc"][0] for problem in error.errors() if problem["loc"]}
+    return set()
 
 
 def test_every_setting_is_on_the_page_of_settings() -> None:

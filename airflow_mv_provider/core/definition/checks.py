@@ -24,8 +24,10 @@ _MAX_SHOWN_VALUES = 10
 class AcceptedValues(Part):
     """A column has one of these values, or NULL; compared as text, as Spark casts a value to a string."""
 
-    column: str
-    values: tuple[bool | int | str, ...] = Field(min_length=1, max_length=10_000)
+    column: str = Field(description="A column of the table.", examples=["status"])
+    values: tuple[bool | int | str, ...] = Field(
+        min_length=1, max_length=10_000, description="Texts, whole numbers, true or false.", examples=[["open", "paid"]]
+    )
 
     @field_validator("values", mode="before")
     @classmethod
@@ -43,16 +45,21 @@ class AcceptedValues(Part):
 class Matches(Part):
     """A column's whole value matches a regular expression of Java, or is NULL."""
 
-    column: str
-    pattern: str = Field(min_length=1, max_length=10_000)
+    column: str = Field(description="A column of the table.", examples=["email"])
+    pattern: str = Field(
+        min_length=1,
+        max_length=10_000,
+        description="The expression that the whole value has to match.",
+        examples=[".+@.+"],
+    )
 
 
 class References(Part):
     """A column's values are among those of a column of another refreshable table, as it was published last, or NULL."""
 
-    column: str
-    table: str = Field(description="The name of another registered table.")
-    key: str = Field(description="A column of that table.")
+    column: str = Field(description="A column of the table.", examples=["customer_id"])
+    table: str = Field(description="The name of another registered table.", examples=["customers"])
+    key: str = Field(description="A column of that table.", examples=["customer_id"])
 
     @field_validator("column", "key")
     @classmethod
@@ -68,22 +75,48 @@ class References(Part):
 class Check(Part):
     """A rule that the source's rows must keep before they are published."""
 
-    name: str = Field(default="", max_length=_MAX_NAME, description="By default the rule and its columns.")
-    not_null: tuple[str, ...] | None = Field(default=None, min_length=1, description="Columns that have no NULL.")
+    name: str = Field(
+        default="",
+        max_length=_MAX_NAME,
+        description="By default the rule and its columns.",
+        examples=["amounts are positive"],
+    )
+    not_null: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="Columns that have no NULL.", examples=[["customer_id"]]
+    )
     unique: tuple[str, ...] | None = Field(
         default=None,
         min_length=1,
         description="Columns whose values together occur once; rows with a NULL do not count.",
+        examples=[["email"]],
     )
-    accepted_values: AcceptedValues | None = None
-    matches: Matches | None = None
+    accepted_values: AcceptedValues | None = Field(
+        default=None,
+        description="A column, and the only values that it may have.",
+        examples=[{"column": "status", "values": ["open", "paid"]}],
+    )
+    matches: Matches | None = Field(
+        default=None,
+        description="A column, and the pattern of its values.",
+        examples=[{"column": "email", "pattern": ".+@.+"}],
+    )
     expression: str | None = Field(
-        default=None, min_length=1, description="An SQL condition over the columns of one row. Trusted."
+        default=None,
+        min_length=1,
+        description="An SQL condition over the columns of one row. Trusted.",
+        examples=["amount >= 0"],
     )
     expect: str | None = Field(
-        default=None, min_length=1, description="An SQL condition over aggregates of all rows: count(*) > 0. Trusted."
+        default=None,
+        min_length=1,
+        description="An SQL condition over aggregates of all rows: count(*) > 0. Trusted.",
+        examples=["count(*) > 1000"],
     )
-    references: References | None = None
+    references: References | None = Field(
+        default=None,
+        description="A column, and the column of another table that has all its values.",
+        examples=[{"column": "customer_id", "table": "customers", "key": "customer_id"}],
+    )
     severity: Severity = Field(
         default="fail",
         description="If the rule does not hold: publish nothing, wait for a person's decision, leave the rows out of"

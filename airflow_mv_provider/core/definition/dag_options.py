@@ -32,14 +32,18 @@ class DagOptions(Part):
         max_length=250,
         description="Its id; by default `refresh_` and the table's name.",
         json_schema_extra={"pattern": _DAG_ID},
+        examples=["orders_hourly"],
     )
     schedule: str | None = Field(
         default=None,
         min_length=1,
         description="A cron expression or preset; `source` for each commit with data on a Delta source; null for manual"
         " runs only.",
+        examples=["@hourly"],
     )
-    after: tuple[str, ...] = Field(default=(), description="Tables whose publishing starts a run; replaces a schedule.")
+    after: tuple[str, ...] = Field(
+        default=(), description="Tables whose publishing starts a run; replaces a schedule.", examples=[["customers"]]
+    )
     start_date: date = Field(default=date(2026, 1, 1), description="No interval before it; backfills begin here.")
     timezone: str = Field(default="UTC", min_length=1, description="The time zone of the schedule and the intervals.")
     catchup: bool = Field(default=False, strict=True, description="Run every interval since start_date.")
@@ -49,23 +53,45 @@ class DagOptions(Part):
         " backfill the requested ones.",
     )
     interval_format: str | None = Field(
-        default=None, min_length=1, description="strftime format of that column's values; ISO dates by default."
+        default=None,
+        min_length=1,
+        description="strftime format of that column's values; ISO dates by default.",
+        examples=["%Y-%m"],
     )
     tasks: Literal["phases", "one", "submit"] = Field(
         default="phases", description="A task for each phase, one task, or one that submits a Spark driver."
     )
     spark_conn_id: str = Field(default="spark_default", description="For `tasks: submit`.")
     max_active_runs: int | None = Field(
-        default=None, ge=1, le=10_000, strict=True, description="Limit of concurrent scheduled and manual runs."
+        default=None,
+        ge=1,
+        le=10_000,
+        strict=True,
+        description="Limit of concurrent scheduled and manual runs.",
+        examples=[1],
     )
-    retries: int = Field(default=2, ge=0, le=1_000_000, strict=True)
-    retry_delay_s: float = Field(default=60.0, ge=0.0, le=_YEAR_S)
+    retries: int = Field(
+        default=2,
+        ge=0,
+        le=1_000_000,
+        strict=True,
+        description="How often a failed task is tried again, if that may help.",
+    )
+    retry_delay_s: float = Field(default=60.0, ge=0.0, le=_YEAR_S, description="Seconds between the tries.")
     queue_timeout_s: float | None = Field(
-        default=None, ge=0.0, le=_YEAR_S, description="How long a task waits for a table that another owner refreshes."
+        default=None,
+        ge=0.0,
+        le=_YEAR_S,
+        description="How long a task waits for a table that another owner refreshes.",
+        examples=[3600.0],
     )
-    pool: str | None = Field(default=None, min_length=1)
-    tags: tuple[str, ...] = ()
-    description: str | None = None
+    pool: str | None = Field(
+        default=None, min_length=1, description="The Airflow pool of its tasks.", examples=["spark"]
+    )
+    tags: tuple[str, ...] = Field(default=(), description="Its tags, beside `mv`.", examples=[["shop"]])
+    description: str | None = Field(
+        default=None, description="What Airflow shows as its description.", examples=["Orders of the shop"]
+    )
 
     @field_validator("dag_id")
     @classmethod

@@ -46,7 +46,8 @@ class Freshness(Part):
     """How old a table may become."""
 
     target: Duration = Field(
-        description="Age after which the table is late: seconds, or a whole number with s, min, h or d, such as 1h."
+        description="Age after which the table is late: seconds, or a whole number with s, min, h or d, such as 1h.",
+        examples=["6h"],
     )
     measured_from: MeasuredFrom = Field(
         default=MeasuredFrom.CHECK,

@@ -16,7 +16,11 @@ class TimesUsual(Part):
     """A limit as a multiple of what is usual: {usual: 3}."""
 
     usual: float = Field(
-        ge=1.0, strict=True, allow_inf_nan=False, description="At most this many times what is usual in the history."
+        ge=1.0,
+        strict=True,
+        allow_inf_nan=False,
+        description="At most this many times what is usual in the history.",
+        examples=[3],
     )
 
 
@@ -24,7 +28,12 @@ class PartOfUsual(Part):
     """A limit as a fraction of what is usual: {usual: 0.9}."""
 
     usual: float = Field(
-        gt=0.0, le=1.0, strict=True, allow_inf_nan=False, description="At least this fraction of what is usual."
+        gt=0.0,
+        le=1.0,
+        strict=True,
+        allow_inf_nan=False,
+        description="At least this fraction of what is usual.",
+        examples=[0.9],
     )
 
 
@@ -46,7 +55,7 @@ PartitionsLimit = Annotated[_Partitions | _Times, _BY_FORM]
 
 
 class Guards(Part):
-    """Limits on the difference, judged on exact counts before main is changed; see `core.guard` for what is usual."""
+    """Limits on the difference, judged on exact counts before the table is changed."""
 
     max_deleted_fraction: FractionLimit = Field(
         default=MAX_DELETED,
@@ -57,21 +66,25 @@ class Guards(Part):
         default=None,
         description="Refuse to update a larger fraction of the table's rows, or more than so many times as many as"
         " usual: {usual: 3}; no limit if it is not set.",
+        examples=[0.5],
     )
     max_inserted_fraction: MultipleLimit | None = Field(
         default=None,
         description="Refuse to insert more than this fraction of the table's rows, or so many times as many as usual:"
         " {usual: 3}; no limit for an empty table.",
+        examples=[{"usual": 3}],
     )
     min_rows: RowsLimit | None = Field(
         default=None,
         description="Refuse a source with fewer rows, or with less than this fraction of the usual number:"
         " {usual: 0.9}; judged if the whole table is refreshed.",
+        examples=[1000],
     )
     max_changed_partitions: PartitionsLimit | None = Field(
         default=None,
         description="Refuse to change rows in more partitions of the table, or in so many times as many as usual:"
         " {usual: 3}.",
+        examples=[31],
     )
     max_times_usual: float | None = Field(
         default=None,
@@ -80,12 +93,14 @@ class Guards(Part):
         allow_inf_nan=False,
         description="Refuse to change more than this many times the usual number of rows: the median of the last ten"
         " refreshes of the whole table that changed any. Three of them must be known; 100 rows are always allowed.",
+        examples=[10.0],
     )
     max_null_fraction: dict[str, FractionLimit] = Field(
         default_factory=dict,
         description="For each column that is named, refuse a larger fraction of NULLs among the rows that the table"
         " would have, or so many times the usual one: {amount: 0.01, mail: {usual: 3}}. A table with it is never"
         " refreshed incrementally.",
+        examples=[{"email": 0.05}],
     )
     allow_empty: bool = Field(default=False, strict=True, description="Accept a source without rows.")
 

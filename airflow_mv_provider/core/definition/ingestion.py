@@ -29,12 +29,20 @@ _OWN = ("type", "of", "output")  # fields of a source of type `output` itself; t
 class Ingestion(Part):
     """One source with several outputs, each of which a table holds."""
 
-    name: str = Field(description="Names it in tables and in `amv ingest NAME`.", json_schema_extra={"pattern": _NAME})
+    name: str = Field(
+        description="Names it in tables and in `amv ingest NAME`.",
+        json_schema_extra={"pattern": _NAME},
+        examples=["shop"],
+    )
     source: dict[str, Any] = Field(
-        description="What all outputs share: `type` and `conn_id`, of kafka also `group`, and any of the kind's fields."
+        description="What all outputs share: `type` and `conn_id`, of kafka also `group`, and any of the kind's"
+        " fields.",
+        examples=[{"type": "kafka", "conn_id": "kafka", "group": "lake"}],
     )
     outputs: dict[str, dict[str, Any]] = Field(
-        min_length=1, description="By name, what each output adds: a topic, or a table of the database."
+        min_length=1,
+        description="By name, what each output adds: a topic, or a table of the database.",
+        examples=[{"orders": {"topic": "shop.public.orders"}}],
     )
 
     @field_validator("name")

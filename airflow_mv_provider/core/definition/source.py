@@ -44,11 +44,13 @@ class Source(Part):
     select: tuple[str, ...] | None = Field(
         default=None,
         description="The projection: one SQL expression per column. Trusted, as all of a definition is.",
+        examples=[["order_id", "upper(country) AS country"]],
     )
     watermark: str | None = Field(
         default=None,
         description="A column, after the projection, that grows with every change. The author guarantees that every row"
         " that is new or changed since the last refresh has NULL there, or at least the greatest value in the table.",
+        examples=["updated_at"],
     )
 
     def __init__(self, first: str | None = None, /, **data: Any) -> None:
@@ -110,7 +112,9 @@ class PathSource(Source):
 
     first = "path"
 
-    path: str = Field(description="Relative to the warehouse, or absolute under an allowed root.")
+    path: str = Field(
+        description="Relative to the warehouse, or absolute under an allowed root.", examples=["raw/orders/*.csv"]
+    )
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ else:
 
 
 class ErrorTable(Part):
-    """Records of the source that cannot be rows of main are kept beside it, in `<main>__errors`."""
+    """Records of the source that cannot be rows of the table are kept beside it, in `<table>__errors`."""
 
     max_rows: int = Field(default=1000, ge=1, le=10**9, strict=True, description="Fail if more are rejected.")
 
@@ -73,10 +73,19 @@ class RefreshableTable(Part):
 
     model_config = ConfigDict(json_schema_extra=_allowed_combinations)
 
-    name: str = Field(description="One to three parts joined by dots; the table's path under the warehouse.")
-    source: AnySource = Field(description="Where its rows come from; `type` names the kind of source.")
-    key: tuple[str, ...] = Field(min_length=1, description="Columns whose values identify a row.")
-    partition_by: tuple[str, ...] = Field(default=(), description="Natural partition columns of the table.")
+    name: str = Field(
+        description="One to three parts joined by dots; the table's path under the warehouse.", examples=["shop.orders"]
+    )
+    source: AnySource = Field(
+        description="Where its rows come from; `type` names the kind of source.",
+        examples=[{"type": "delta", "path": "raw/orders"}],
+    )
+    key: tuple[str, ...] = Field(
+        min_length=1, description="Columns whose values identify a row.", examples=[["order_id"]]
+    )
+    partition_by: tuple[str, ...] = Field(
+        default=(), description="Natural partition columns of the table.", examples=[["month"]]
+    )
     publish: Literal["atomic", "progressive"] = Field(
         default="atomic",
         description="One commit for everything, or one for each chunk of partitions as soon as it is ready.",
@@ -87,7 +96,9 @@ class RefreshableTable(Part):
         " keep: the table's row for a key stays, even if the source has the key once.",
     )
     order_by: tuple[str, ...] = Field(
-        default=(), description="Which of two rows with one key comes later; needed for on_conflict: overwrite."
+        default=(),
+        description="Which of two rows with one key comes later; needed for on_conflict: overwrite.",
+        examples=[["updated_at"]],
     )
     concurrency: Literal["reject", "queue", "join"] = Field(
         default="reject",
@@ -108,10 +119,12 @@ class RefreshableTable(Part):
         default=None,
         min_length=1,
         description="Partitions with a lower first column are not changed; differences there are only reported.",
+        examples=["2024-01-01"],
     )
     errors: ErrorTable | None = Field(
         default=None,
         description="Keep records that cannot be decoded or have no key in an error table, instead of failing.",
+        examples=[{"max_rows": 100}],
     )
     strategy: RequestedStrategy = Field(
         default="auto",
@@ -122,10 +135,19 @@ class RefreshableTable(Part):
         strict=True,
         description="Fail if the strategy is not possible, instead of reading and comparing everything.",
     )
-    freshness: Freshness | None = Field(default=None, description="When the table counts as late; never by default.")
-    guards: Guards = Guards()
+    freshness: Freshness | None = Field(
+        default=None, description="When the table counts as late; never by default.", examples=[{"target": "6h"}]
+    )
+    guards: Guards = Field(
+        default=Guards(),
+        description="Limits on what one refresh may change.",
+        examples=[{"max_deleted_fraction": 0.1, "min_rows": 1000}],
+    )
     checks: tuple[Check, ...] = Field(
-        default=(), max_length=100, description="Rules that the source's rows must keep before they are published."
+        default=(),
+        max_length=100,
+        description="Rules that the source's rows must keep before they are published.",
+        examples=[[{"not_null": ["customer_id"]}]],
     )
     approval: Approval = Field(
         default="never",
@@ -150,7 +172,9 @@ class RefreshableTable(Part):
         " refuses, or all; the latter costs a scan of the table each time.",
     )
     sensitive: tuple[str, ...] = Field(
-        default=(), description="Columns whose values are shown and kept only as hashes when changed rows are."
+        default=(),
+        description="Columns whose values are shown and kept only as hashes when changed rows are.",
+        examples=[["email"]],
     )
     track_changes: bool = Field(
         default=False,
@@ -169,6 +193,7 @@ class RefreshableTable(Part):
         default=None,
         description="A name in Spark's catalog for the table, which lies at its path all the same:"
         " spark_catalog.schema.table.",
+        examples=["spark_catalog.shop.orders"],
     )
     adopt: bool = Field(default=False, strict=True, description="Take over a Delta table that exists at the location.")
 

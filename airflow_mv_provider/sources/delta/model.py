@@ -23,7 +23,9 @@ def _one_of_both(schema: dict[str, Any]) -> None:
     schema["oneOf"] = [{"required": ["path"]}, {"required": ["table"]}]
     for name in ("path", "table"):
         schema["properties"][name] = {"type": "string"} | {
-            key: value for key, value in schema["properties"][name].items() if key in ("title", "description")
+            key: value
+            for key, value in schema["properties"][name].items()
+            if key in ("title", "description", "examples")
         }
 
 
@@ -35,9 +37,15 @@ class DeltaSource(Source):
     first = "path"
 
     type: Literal["delta"] = "delta"
-    path: str | None = Field(default=None, description="Relative to the warehouse, or absolute under an allowed root.")
+    path: str | None = Field(
+        default=None,
+        description="Relative to the warehouse, or absolute under an allowed root.",
+        examples=["raw/customers"],
+    )
     table: str | None = Field(
-        default=None, description="Instead of a path, the table's name in Spark's catalog: spark_catalog.schema.table."
+        default=None,
+        description="Instead of a path, the table's name in Spark's catalog: spark_catalog.schema.table.",
+        examples=["spark_catalog.raw.customers"],
     )
 
     @field_validator("table")

@@ -124,16 +124,18 @@ class Files(PathSource):
     not_content = PathSource.not_content | {"fingerprint"}
 
     type: Literal["files"] = "files"
-    format: Literal["csv", "json", "orc", "parquet"]
+    format: Literal["csv", "json", "orc", "parquet"] = Field(description="The format of all files under the path.")
     schema_: str | None = Field(
         default=None,
         alias="schema",
         description="Spark DDL of all columns. Required, except for parquet.",
+        examples=["order_id BIGINT, amount DECIMAL(12,2)"],
     )
     options: dict[str, str] = Field(
         default_factory=dict,
         description="Spark's reader options; csv and json only.",
         json_schema_extra={"properties": _OPTION_VALUES},
+        examples=[{"sep": ";"}],
     )
     fingerprint: Literal["mtime", "checksum"] = Field(
         default="mtime",

@@ -18,8 +18,11 @@ class Function(Source):
     first = "callable"
 
     type: Literal["function"] = "function"
+    watermark: None = Field(default=None, description="A function cannot have one.")
     callable: str = Field(
-        description="`module:function`, importable where the refresh runs.", json_schema_extra={"pattern": _CALLABLE}
+        description="`module:function`, importable where the refresh runs.",
+        json_schema_extra={"pattern": _CALLABLE},
+        examples=["shop.sources:rates"],
     )
 
     @field_validator("callable")
@@ -29,8 +32,8 @@ class Function(Source):
             raise ValueError(f"{name[:60]!r} is not of the form module:function")
         return name
 
-    @field_validator("watermark")
+    @field_validator("watermark", mode="before")
     @classmethod
-    def _is_read_whole(cls, column: str | None) -> None:
+    def _is_read_whole(cls, column: object) -> None:
         if column is not None:
             raise ValueError("a function cannot have a watermark: what it reads is not pinned")

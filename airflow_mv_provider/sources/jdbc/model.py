@@ -31,8 +31,12 @@ def _needs_one(schema: dict[str, Any]) -> None:
 class Split(Part):
     """How a source is read by several connections at once."""
 
-    column: str = Field(description="A column of whole numbers, dates or timestamps; an index on it makes parts cheap.")
-    parts: int = Field(ge=2, le=64, strict=True, description="At most so many connections read at the same time.")
+    column: str = Field(
+        description="A column of whole numbers, dates or timestamps; an index on it makes parts cheap.", examples=["id"]
+    )
+    parts: int = Field(
+        ge=2, le=64, strict=True, description="At most so many connections read at the same time.", examples=[4]
+    )
 
 
 class Jdbc(Source):
@@ -48,16 +52,28 @@ class Jdbc(Source):
     conn_id: str = Field(
         description="Airflow's connection, of type postgres, mysql or sqlite; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
+        examples=["shop"],
     )
-    table: str | None = Field(default=None, description="schema.name, spelt as in the database. Or `query`.")
-    query: str | None = Field(default=None, description="One SELECT, in the database's own SQL.")
+    table: str | None = Field(
+        default=None, description="schema.name, spelt as in the database. Or `query`.", examples=["public.orders"]
+    )
+    query: str | None = Field(
+        default=None,
+        description="One SELECT, in the database's own SQL.",
+        examples=["SELECT id, total FROM orders WHERE total > 0"],
+    )
     columns: dict[str, str] = Field(
         default_factory=dict,
         description="Column → type, for those that have no exact type in Spark: STRING, BOOLEAN, INT, BIGINT, DOUBLE,"
         " DATE, TIMESTAMP or DECIMAL(p,s). A value that does not fit exactly is an error.",
         json_schema_extra={"additionalProperties": {"type": "string"}},
+        examples=[{"price": "DECIMAL(10,2)"}],
     )
-    split: Split | None = Field(default=None, description="Read in parts; without it by one connection.")
+    split: Split | None = Field(
+        default=None,
+        description="Read in parts; without it by one connection.",
+        examples=[{"column": "id", "parts": 4}],
+    )
     fetch_size: int = Field(
         default=10_000, ge=1, le=1_000_000, strict=True, description="Rows that a connection holds in memory."
     )
@@ -87,6 +103,7 @@ class Jdbc(Source):
         strict=True,
         description="How far below the greatest watermark in the table a new or changed row may be, because a"
         " transaction commits late: seconds for dates and timestamps, 3600 by default; required for numbers.",
+        examples=[600],
     )
 
     ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")

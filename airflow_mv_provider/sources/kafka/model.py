@@ -82,11 +82,13 @@ def _option_values(options: object) -> object:
 class RecordKey(Part):
     """How the keys of records are encoded, where that is not as in their values."""
 
-    format: Format
-    schema_: str | None = Field(default=None, alias="schema", description="The key's columns, of csv in their order.")
-    schema_file: str | None = Field(default=None, description="As of the source.")
-    message: str | None = Field(default=None, description="As of the source.")
-    options: dict[str, str] = Field(default_factory=dict, description="As of the source.")
+    format: Format = Field(description="How keys are encoded.")
+    schema_: str | None = Field(
+        default=None, alias="schema", description="The key's columns, of csv in their order.", examples=["id BIGINT"]
+    )
+    schema_file: str | None = Field(default=None, description="As the source's.", examples=["schemas/order_key.avsc"])
+    message: str | None = Field(default=None, description="As the source's.", examples=["shop.OrderKey"])
+    options: dict[str, str] = Field(default_factory=dict, description="As the source's.", examples=[{"sep": ";"}])
 
     _are_texts = field_validator("options", mode="before")(_option_values)
 
@@ -111,10 +113,14 @@ class Kafka(Source):
     not_content = Source.not_content | {"conn_id", "complete", "ingestion", "max_records", "read_timeout"}
 
     type: Literal["kafka"] = "kafka"
-    topic: str = Field(description="One topic, by its name.", json_schema_extra={"pattern": _TOPIC})
+    watermark: None = Field(default=None, description="A topic cannot have one.")
+    topic: str = Field(
+        description="One topic, by its name.", json_schema_extra={"pattern": _TOPIC}, examples=["shop.public.orders"]
+    )
     conn_id: str = Field(
         description="Airflow's connection, of type kafka; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
+        examples=["kafka"],
     )
     format: Format = Field(
         default="json", description="How values are encoded, and keys too unless `record_key` is set."
@@ -127,20 +133,27 @@ class Kafka(Source):
         default=None,
         alias="schema",
         description="json, csv: the columns of a row and their types; a field that it lacks is an error.",
+        examples=["id BIGINT, total DECIMAL(10,2)"],
     )
     schema_file: str | None = Field(
         default=None,
         description="avro: the file of the schema with which values were written, as JSON. protobuf: the descriptor"
         " file that protoc writes. Relative to the warehouse, or absolute under an allowed root.",
+        examples=["schemas/order.avsc"],
     )
     message: str | None = Field(
         default=None,
         description="protobuf: the message of a value by its full name, as shop.Order.",
         json_schema_extra={"pattern": _MESSAGE},
+        examples=["shop.Order"],
     )
-    options: dict[str, str] = Field(default_factory=dict, description="csv: options of Spark's reader.")
+    options: dict[str, str] = Field(
+        default_factory=dict, description="csv: options of Spark's reader.", examples=[{"sep": ";"}]
+    )
     record_key: RecordKey | None = Field(
-        default=None, description="upsert, and debezium in avro: how keys are encoded. Required unless both are json."
+        default=None,
+        description="upsert, and debezium in avro: how keys are encoded. Required unless both are json.",
+        examples=[{"format": "csv", "schema": "id BIGINT"}],
     )
     registry: bool = Field(
         default=False,
@@ -159,6 +172,7 @@ class Kafka(Source):
         ge=1,
         strict=True,
         description="How many records a refresh takes at most; the next ones take the rest. A reload takes all.",
+        examples=[1_000_000],
     )
     ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")
     read_timeout: int = Field(
@@ -233,9 +247,9 @@ class Kafka(Source):
             raise ValueError("this is not a connection's id: letters, digits and underscores")
         return conn_id
 
-    @field_validator("watermark")
+    @field_validator("watermark", mode="before")
     @classmethod
-    def _has_positions(cls, column: str | None) -> None:
+    def _has_positions(cls, column: object) -> None:
         if column is not None:
             raise ValueError("a topic has no watermark: its offsets show what is new")
 

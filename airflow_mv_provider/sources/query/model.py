@@ -19,7 +19,10 @@ _NAME = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 class NamedTable(Part):
     """An input by its name in Spark's catalog."""
 
-    table: str = Field(description="spark_catalog.schema.table")
+    table: str = Field(
+        description="The table's name in Spark's catalog.",
+        examples=["spark_catalog.raw.rates"],
+    )
 
     @field_validator("table")
     @classmethod
@@ -33,12 +36,16 @@ class Query(Source):
     first = "sql"
 
     type: Literal["query"] = "query"
-    sql: str = Field(description="One query. It reads its inputs by their names, and nothing else.")
+    sql: str = Field(
+        description="One query. It reads its inputs by their names, and nothing else.",
+        examples=["SELECT customer_id, sum(total) AS total FROM orders GROUP BY customer_id"],
+    )
     inputs: dict[str, str | NamedTable] = Field(
         min_length=1,
         description="Name of each input → path of its Delta table, relative to the warehouse or under an allowed root;"
         " or {table: spark_catalog.schema.table}.",
         json_schema_extra={"propertyNames": {"pattern": _NAME}},
+        examples=[{"orders": "shop/orders", "rates": {"table": "spark_catalog.raw.rates"}}],
     )
 
     @field_validator("sql")

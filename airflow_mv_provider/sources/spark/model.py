@@ -47,30 +47,38 @@ class SparkSource(Source):
     first = "format"
 
     type: Literal["spark"] = "spark"
+    watermark: None = Field(default=None, description="A data source of Spark cannot have one.")
     format: str = Field(
         description="The data source's name, or `module:Class` of a Python data source.",
         json_schema_extra={"pattern": _FORMAT},
+        examples=["snowflake"],
     )
     path: str | None = Field(
-        default=None, description="For a format of files: relative to the warehouse, or absolute under an allowed root."
+        default=None,
+        description="For a format of files: relative to the warehouse, or absolute under an allowed root.",
+        examples=["raw/orders.xml"],
     )
     options: dict[str, str] = Field(
         default_factory=dict,
         description="Options of its reader, from the list of allowed ones; addresses and secrets are not among them.",
+        examples=[{"dbtable": "ORDERS"}],
     )
     conn_id: str | None = Field(
         default=None,
         description="Airflow's connection for `credentials`; on the command line AIRFLOW_CONN_<ID>.",
         json_schema_extra={"pattern": _CONN_ID},
+        examples=["snowflake"],
     )
     credentials: dict[str, str] = Field(
         default_factory=dict,
         description="Option → part of the connection: login, password, host, port, schema or extra.<name>.",
+        examples=[{"sfUrl": "host"}],
     )
     version: dict[str, str] | None = Field(
         default=None,
         description="Options, instead of `options`, of a read that returns one row: while it is the same, the rows are"
         " the same, which the author guarantees. Without it all rows are read and compared each time.",
+        examples=[{"query": "SELECT max(updated_at) FROM orders"}],
     )
 
     @property
@@ -136,9 +144,9 @@ class SparkSource(Source):
                 raise ValueError(f"{name} has {part[:60]!r}, which is none of {known}")
         return credentials
 
-    @field_validator("watermark")
+    @field_validator("watermark", mode="before")
     @classmethod
-    def _is_read_whole(cls, column: str | None) -> None:
+    def _is_read_whole(cls, column: object) -> None:
         if column is not None:
             raise ValueError("a data source of Spark cannot have a watermark: two reads of it are of different times")
 
