@@ -5,16 +5,16 @@
     │   ├── RefreshInProgressError     another owner's lease on the table is live, or another caller's turn comes first
     │   │   └── RefreshHeldError       the refresh waits for a person's decision
     │   ├── LeaseLostError             this process no longer owns the refresh
-    │   │   └── FencedError            a newer epoch has written its fence into main's log
-    │   ├── MainMovedError             other writers kept changing main, round after round
-    │   ├── OvertakenError             main's log shows later refreshes that the metadata database does not have
+    │   │   └── FencedError            a newer epoch has written its fence into the table's log
+    │   ├── MainMovedError             other writers kept changing the table, round after round
+    │   ├── OvertakenError             the table's log shows later refreshes that the metadata database does not have
     │   ├── SourceChangedError         the source no longer matches its pin
     │   ├── SourceUnavailableError     the source's server does not answer, or another session locks the table
     │   ├── SnapshotLostError          the connection that holds the source's snapshot was ended
     │   ├── SealBrokenError            sealed or recorded data does not read back as it was recorded
     │   ├── EngineError                Spark or Delta failed for another reason
     │   │   └── DiskFullError          a disk that Spark writes to is full
-    │   ├── CommitUnknownError         a commit's response was lost and main's log could not be read
+    │   ├── CommitUnknownError         a commit's response was lost and the table's log could not be read
     │   ├── CatalogUnavailableError    Spark's catalog, or the metastore behind it, does not answer
     │   ├── InterruptedRefreshError    this process was interrupted (Ctrl-C), or its Spark job was cancelled
     │   └── MetadataUnavailableError   the metadata database does not answer
@@ -32,13 +32,13 @@
         ├── TableNotFoundError         no refreshable table has this name
         ├── NotPublishedError          the table was never published, and what is asked for needs its rows
         ├── TableConflictError         the location belongs to, or overlaps with, another refreshable table
-        ├── NameGoneError              the catalog has main's name no longer: it was dropped or renamed
-        ├── NameTakenError             main's name in the catalog leads to something else than main
-        ├── MainUnsupportedError       main is a view, not Delta, unreadable, or has a transaction retention
-        ├── MainRefusedError           main refuses the write: a constraint, a table property, a permission
-        ├── MainNotOursError           main exists, and the definition does not set `adopt`
-        ├── AdoptionError              main cannot be adopted: it has a duplicate or NULL key
-        ├── EpochRegressionError       main's log refuses the metadata database's epoch as outdated
+        ├── NameGoneError              the catalog no longer has the table's name: it was dropped or renamed
+        ├── NameTakenError             the table's name in the catalog leads to another object
+        ├── MainUnsupportedError       the table is a view, not Delta, unreadable, or has a transaction retention
+        ├── MainRefusedError           the table refuses the write: a constraint, a table property, a permission
+        ├── MainNotOursError           the table exists, and the definition does not set `adopt`
+        ├── AdoptionError              the table cannot be adopted: it has a duplicate or NULL key
+        ├── EpochRegressionError       the table's log refuses the metadata database's epoch as outdated
         ├── SourceNotFoundError        the source's path or table does not exist
         ├── SourceDeniedError          the source's server refuses the login, or the login may not read the table
         ├── SourceReplacedError        another source answers at the same place: a topic was made again
@@ -52,7 +52,7 @@
         ├── SourceFileError            a file cannot be read; the message names it
         │   ├── CorruptRecordError     a record does not fit the schema
         │   └── FileEncodingError      text is not in the declared encoding
-        ├── SchemaMismatchError        the source's columns do not match main's or the schema
+        ├── SchemaMismatchError        the source's columns do not match the table's or the schema
         │   ├── NotComparableError     a column's type cannot be compared (map, variant)
         │   └── InexactColumnError     Spark would change a column's values: round, cut or replace them
         ├── KeyColumnError             the key names a missing or unusable column
@@ -68,8 +68,8 @@
         ├── RefreshCancelledError      the refresh was cancelled on request
         ├── HoldExpiredError           a held refresh was not decided in time
         ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
-        ├── VersionGoneError           a version of main to go back to cannot be read any more
-        ├── DriftError                 an audit has found other rows in main than were published
+        ├── VersionGoneError           a version of the table to go back to cannot be read any more
+        ├── DriftError                 an audit has found other rows in the table than were published
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
         ├── MetadataDeniedError        the metadata database refuses what its user may not do
@@ -160,20 +160,20 @@ class LeaseLostError(TransientError):
 
 
 class FencedError(LeaseLostError):
-    """A newer epoch has written its fence into main's log."""
+    """A newer epoch has written its fence into the table's log."""
 
     code = "MV-FENCED"
 
 
 class MainMovedError(TransientError):
-    """Other writers kept changing main, round after round."""
+    """Other writers kept changing the table, round after round."""
 
     code = "MV-MAIN-MOVED"
     hint = "Stop the other writer of this table, then refresh again."
 
 
 class OvertakenError(TransientError):
-    """Main's log shows later refreshes that the metadata database does not have."""
+    """The table's log shows later refreshes that the metadata database does not have."""
 
     code = "MV-OVERTAKEN"
     hint = (
@@ -224,7 +224,7 @@ class DiskFullError(EngineError):
 
 
 class CommitUnknownError(TransientError):
-    """A commit's response was lost and main's log could not be read."""
+    """A commit's response was lost and the table's log could not be read."""
 
     code = "MV-COMMIT-UNKNOWN"
     hint = "Refresh again, or run `amv recover`: the table's log then shows whether the commit succeeded."
@@ -343,14 +343,14 @@ class TableConflictError(TerminalError):
 
 
 class NameGoneError(TerminalError):
-    """The catalog has main's name no longer: it was dropped or renamed."""
+    """The catalog no longer has the table's name: it was dropped or renamed."""
 
     code = "MV-NAME-GONE"
     hint = "Register the table again, or change `catalog_name` in the definition."
 
 
 class NameTakenError(TerminalError):
-    """Main's name in the catalog leads to something else than main."""
+    """The table's name in the catalog leads to another object."""
 
     code = "MV-NAME-TAKEN"
     hint = "Nothing was written there. Rename or drop what has the name, or change `catalog_name` in the definition."
@@ -385,7 +385,7 @@ class AdoptionError(TerminalError):
 
 
 class EpochRegressionError(TerminalError):
-    """Main's log refuses the metadata database's epoch as outdated."""
+    """The table's log refuses the metadata database's epoch as outdated."""
 
     code = "MV-EPOCH-REGRESSION"
     hint = "If the metadata database was restored from a backup, run `amv recover`, then refresh again."
@@ -486,7 +486,7 @@ class FileEncodingError(SourceFileError):
 
 
 class SchemaMismatchError(TerminalError):
-    """The source's columns do not match main's or the schema."""
+    """The source's columns do not match the table's or the schema."""
 
     code = "MV-SCHEMA"
     hint = "Change the source or its `select` so that the columns match the table's."
@@ -603,14 +603,14 @@ class NotHeldError(TerminalError):
 
 
 class VersionGoneError(TerminalError):
-    """A version of main to go back to cannot be read any more."""
+    """A version of the table to go back to cannot be read any more."""
 
     code = "MV-VERSION-GONE"
     hint = "Choose a later version (`amv history`), or restore the table's files from a backup."
 
 
 class DriftError(TerminalError):
-    """An audit has found other rows in main than were published."""
+    """An audit has found other rows in the table than were published."""
 
     code = "MV-DRIFT"
     hint = "`amv audit --repair` refreshes the table, within its guards."

@@ -1,4 +1,4 @@
-"""An operator that audits a table: whether main still has the rows that were published; needs Spark."""
+"""An operator that audits a table: whether the table still has the rows that were published; needs Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AuditTableOperator(MvOperator):
-    """Compare main with what was published and with the source as it was then; fail the task if rows differ.
+    """Compare the table with what was published and with the source as it was then; fail the task if rows differ.
 
     Args:
         table: Name of a registered table.
@@ -31,7 +31,8 @@ class AuditTableOperator(MvOperator):
         fail_on_drift: False lets the task succeed with the result, for a branch that decides.
         note: Why, for the history.
 
-    Pushes whether there is drift, main's version, the counts of both comparisons, and the refresh that has repaired it.
+    Pushes whether there is drift, the table's version, the counts of both comparisons, and the refresh that has
+    repaired it.
     The audit takes no place in the table's queue and blocks no refresh. A task that is rescheduled while its repair
     waits for the table audits again.
     """

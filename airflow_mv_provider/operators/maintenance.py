@@ -68,8 +68,8 @@ class _Control(MvOperator):
 class CancelRefreshOperator(_Control):
     """Request the running refresh of a table to stop.
 
-    The refresh stops within one chunk and leaves main unchanged; with `publish: progressive`, parts that are committed
-    already stay in main. After its last commit, a refresh runs to its end.
+    The refresh stops within one chunk and leaves the table unchanged; with `publish: progressive`, parts that are
+    committed already stay in the table. After its last commit, a refresh runs to its end.
 
     Args:
         table: Name of a registered table.
@@ -121,7 +121,7 @@ class RollbackOperator(MvOperator):
 
     Args:
         table: Name of a registered table.
-        to: A version of main, a refresh's id, or a time; see `amv rollback`.
+        to: A version of the table, a refresh's id, or a time; see `amv rollback`.
         note: Why, for the history.
 
     A retry continues the rollback, or finds that nothing is left to do.
@@ -137,7 +137,7 @@ class RollbackOperator(MvOperator):
         self.note = note
 
     def work(self, refresher: Refresher, context: Context) -> Any:
-        """Roll the table back; return which refresh did it, and main's version.
+        """Roll the table back; return which refresh did it, and the table's version.
 
         Raises:
             DefinitionError

@@ -51,7 +51,7 @@ class FirstTask(MvOperator):
         table: Name of a registered table, or a definition, which is registered each time the task runs.
         definition_file: YAML file with the definition, relative to the DAG's file; `table` selects one of several
             tables.
-        read_only: Compute and report the differences, write nothing to main.
+        read_only: Compute and report the differences, write nothing to the table.
         overrides: Names of guards to override.
         force: Compare even if the source reports no change.
         partitions: Refresh only these: each a value, or the list of all partition columns' values.
@@ -62,7 +62,7 @@ class FirstTask(MvOperator):
             refreshes everything that is new.
         interval_format: `strftime` format of that column's values; default ISO dates.
         stale_only: Leave out partitions that partial refreshes have already brought to the source's present state.
-        strategy: How main is brought up to date; default as in the definition.
+        strategy: How the table is brought up to date; default as in the definition.
 
     The run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`,
     `stale`, `strategy` and `hold` are added to these arguments. A run cannot change partitions or a range given as
@@ -272,7 +272,7 @@ class PhaseTask(MvOperator):
 
 
 class StageRefreshOperator(PhaseTask):
-    """Stage a refresh: read the source once into staging, beside main, and seal the staged rows.
+    """Stage a refresh: read the source once into staging, beside the table, and seal the staged rows.
 
     Args:
         refresh_id: `BeginRefreshOperator(...).output`.

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class WhyRowOperator(MvOperator):
-    """Report what each commit of main did to one row, and which refresh, or who else, made it; as `amv why` does.
+    """Report what each commit of the table did to one row, and which refresh, or who else, made it; as `amv why` does.
 
     Args:
         table: Name of a registered table; by default the run's param `table`.
         key: Value of each key column; by default the run's param `key`.
         column: Only what has changed this column; by default the run's param `column`, if there is one.
-        last: How many of main's newest commits that may have changed rows are looked at.
+        last: How many of the table's newest commits that may have changed rows are looked at.
         since: Only commits from this time on, ISO 8601.
 
     The answer is in the task's log and pushed as a JSON object. The table's page shows it to users who may act on the
     table; its form starts a run of a DAG with this task, which it finds by the asset `mv://rows/answers` among the
-    task's outlets. Nothing is acquired, and main is not changed.
+    task's outlets. Nothing is acquired, and the table is not changed.
     """
 
     template_fields: Sequence[str] = ("table", "key", "column", "since")

@@ -156,7 +156,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                     return self._submit(job, mine, hook.environment(), context)
 
     def on_kill(self) -> None:
-        """Stop the driver within the few seconds before SIGKILL; lease and fence protect main if it survives."""
+        """Stop the driver within the few seconds before SIGKILL; lease and fence protect the table if it survives."""
         self._is_killed = True
         if self._hook is not None:
             within_seconds(self._hook.on_kill)

@@ -232,7 +232,7 @@ class MvOperator(BaseOperator):
         return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
 
     def on_kill(self) -> None:
-        """Interrupt the running Spark jobs; lease and fence protect main from work that survives.
+        """Interrupt the running Spark jobs; lease and fence protect the table from work that survives.
 
         The refresh is not cancelled: SIGTERM may come from a worker's shutdown, and the retry continues where this task
         stopped. The interrupt runs in a thread of its own, because this thread may be blocked on its JVM connection.
@@ -297,7 +297,7 @@ def with_asset(outlets: object, table: str | None) -> list[Any]:
 
 
 def asset_facts(report: RefreshReport) -> dict[str, Any]:
-    """Return the facts of a table's asset event: the refresh, main's version, changed rows, checks."""
+    """Return the facts of a table's asset event: the refresh, the table's version, changed rows, checks."""
     names = ("table", "refresh_id", "main_version", "strategy", "scope", "upper", "trigger", "user")
     rows = ("rows_inserted", "rows_updated", "rows_deleted", "rows_unchanged", "rows_rejected")
     facts = {name: getattr(report, name) for name in (*names, *rows)}

@@ -31,7 +31,7 @@ class LoadTableOperator(MvOperator):
         source: A source, as an object or as the mapping of a definition.
         source_file: Instead of it, a YAML file with one key, `source`, relative to the DAG's file.
         overrides: Names of guards to override, for which `note` has to give the reason.
-        hold: Wait for a person's decision before main is changed.
+        hold: Wait for a person's decision before the table is changed.
         note: Why, for the history.
 
     A retry continues the load. If it is held, the task waits for the decision, as a refresh does.
@@ -93,7 +93,7 @@ class ExportTableOperator(MvOperator):
     Args:
         table: Name of a registered table.
         to: An absolute path, for this table alone; see `amv export`.
-        at: A version of main, a refresh's id, or a time; by default what was published last.
+        at: A version of the table, a refresh's id, or a time; by default what was published last.
 
     A retry finds what is there and writes it once.
     """
