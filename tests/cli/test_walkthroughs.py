@@ -1,4 +1,4 @@
-"""The commands of docs/bad-file.md, from a bad file to the repair of main, run as they stand."""
+"""The commands of docs/bad-file.md and docs/materialized-view.md, run as they stand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from tests.conftest import read_independently
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_test_all]
 
-BLOCKS = re.findall(
-    r"```bash\n(.*?)```", (Path(__file__).parents[2] / "docs/bad-file.md").read_text(encoding="utf-8"), flags=re.DOTALL
-)
+DOCS = Path(__file__).parents[2] / "docs"
 COMPLETE = {1: "12.50", 2: "8.00", 3: "5.25", 4: "7.00", 5: "3.10", 6: "9.99"}
+
+
+def blocks(page):
+    return re.findall(r"```bash\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_a_bad_file_is_held_decided_taken_back_and_main_is_repaired(bash, tmp_pa
         rows = [(Decimal(amounts[n]), date(2026, 3, days[n]), n) for n in amounts]
         assert read_independently(tmp_path / "warehouse/shop") == sorted(rows, key=repr)
 
-    first, early, decided, taken_back, repaired = BLOCKS
+    first, early, decided, taken_back, repaired = blocks("bad-file.md")
 
     assert "6 inserted" in bash(first)
     expect()
@@ -77,3 +79,24 @@ def test_a_bad_file_is_held_decided_taken_back_and_main_is_repaired(bash, tmp_pa
     assert 'amount: "0.00", expected "12.50"' in said
     assert "published in" in said
     expect({2: "8.50"})
+
+
+def test_a_materialized_view_follows_its_inputs_and_writes_only_what_differs(bash, tmp_path):
+    def expect(*rows):
+        found = read_independently(tmp_path / "warehouse/sales")
+        assert found == sorted([(Decimal(amount), country, orders) for country, orders, amount in rows], key=repr)
+
+    first, corrected, unchanged, moved, why = blocks("materialized-view.md")
+
+    bash(first)
+    expect(("DE", 3, "37.50"), ("FR", 1, "7.25"))
+    assert "0 inserted, 1 updated, 0 deleted, 1 unchanged" in bash(corrected).partition("sales: ")[2]
+    expect(("DE", 3, "38.50"), ("FR", 1, "7.25"))
+    _, compared, skipped = bash(unchanged).split("sales: ", 2)
+    assert "0 inserted, 0 updated, 0 deleted, 2 unchanged" in compared
+    assert "nothing to do" in skipped
+    said = bash(moved)
+    assert "1 of the table's 2 rows would be deleted (50.0%; the guard allows 30.0%)" in said
+    assert "exit code 1" in said
+    expect(("DE", 4, "45.75"))
+    assert re.findall(r'amount: "(.*)" -> "(.*)"', bash(why)) == [("37.50", "38.50"), ("38.50", "45.75")]
