@@ -78,8 +78,3 @@ def test_every_definition_of_an_example_is_valid(where: str, text: str) -> None:
         shown |= yaml.safe_load(dict(blocks("yaml"))[f"{page} {int(number) - 1}"])
 
     parse_file(yaml.safe_dump(shown, sort_keys=False), where=where)
-
-
-@pytest.mark.parametrize(("where", "text"), [pytest.param(*each, id=each[0]) for each in blocks("python")])
-def test_every_example_in_python_compiles(where: str, text: str) -> None:
-    compile(text, where, "exec")

@@ -1,9 +1,10 @@
-"""The examples of docs/airflow.md are DAGs, as they stand."""
+"""The examples in Python run as they stand, and those of docs/airflow.md are DAGs."""
 
 from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.scope.scope import Scope
 from tests.airflow_home import DAGS
+from tests.test_documents import blocks
 
 TEXT = (Path(__file__).parents[2] / "docs/airflow.md").read_text(encoding="utf-8")
 
@@ -30,6 +32,17 @@ def test_its_dags_are_loaded(airflow):
         *("refresh_orders", "refresh_gold.customers", "refresh_gold.totals"),
         *("orders_by_hand", "orders_on_the_cluster", "report"),
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "text"), [pytest.param(*each, id=each[0]) for each in blocks("python")])
+def test_every_example_in_python_runs(tmp_path, where, text):
+    """Beside it lies what the README calls `tables.yaml`."""
+    [tables] = [text for where, text in blocks("yaml") if where == "README.md 0"]
+    (tmp_path / "tables.yaml").write_text(tables)
+    (tmp_path / "example.py").write_text(text)
+
+    assert runpy.run_path(str(tmp_path / "example.py"))
 
 
 def test_its_conf_is_understood():
