@@ -194,7 +194,7 @@ def pause(settings: Settings, name: str) -> Answer:
     paused = store.pause(record.id, command_line_caller().user)
     state = store.state(record.id)
     rest = "" if state.phase is Phase.NORMAL else f" {state.holder} continues its refresh."
-    text = f"{name}: {'paused' if paused else 'it was already paused'}.{rest}"
+    text = f"{name}: {'paused' if paused else 'already paused'}.{rest}"
     return Answer({"table": name, "paused": paused, "phase": state.phase, "refresh_id": state.refresh_id}, text)
 
 
@@ -205,7 +205,7 @@ def resume(settings: Settings, name: str) -> Answer:
     """Resume a paused table: refreshes of it can begin again."""
     store = open_store(settings)
     resumed = store.resume(store.table(name).id)
-    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'it was not paused'}.")
+    return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'was not paused'}.")
 
 
 @main.command()

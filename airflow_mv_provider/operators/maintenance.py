@@ -97,7 +97,7 @@ class PauseTableOperator(_Control):
 
     def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
-        return "paused" if is_changed else "it was already paused"
+        return "paused" if is_changed else "already paused"
 
 
 class ResumeTableOperator(_Control):
@@ -113,7 +113,7 @@ class ResumeTableOperator(_Control):
 
     def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
-        return "resumed" if is_changed else "it was not paused"
+        return "resumed" if is_changed else "was not paused"
 
 
 class RollbackOperator(MvOperator):

@@ -280,6 +280,6 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _first_line(error: Exception | None) -> str:
     """Return the first line of an error, without the command that the provider quotes in it."""
     if error is None:
-        return "it ended without an error."
+        return "the driver ended without an error."
     _, found, rest = str(error).partition("Error code is: ")
     return f"exit code {rest.splitlines()[0]}" if found else (str(error).strip().splitlines() or [""])[0][:300]

@@ -54,7 +54,7 @@ def _lines(place: SourcePlace) -> str:
 
 
 def _rows(rows: tuple[Row, ...], key: Row) -> list[str]:
-    return [_values(row, key) or "it is there" for row in rows] or ["there is no such row"]
+    return [_values(row, key) or "the row is there" for row in rows] or ["there is no such row"]
 
 
 def _values(row: Row, key: Row) -> str:

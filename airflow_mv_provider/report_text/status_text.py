@@ -58,7 +58,7 @@ def status_text(status: TableStatus) -> str:
     if status.rows_kept:
         lines.append(f"  kept       {kept_text(status.rows_kept)}; the next refresh compares")
     if status.refresh_id:
-        alive = "it waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
+        alive = "waits for `amv approve` or `amv reject`" if status.is_held else _lease(status)
         lines += [
             f"  refresh    {status.refresh_id}",
             f"  owner      {_owner(status)} since {time_text(status.owned_since)}; {alive}",

@@ -83,7 +83,7 @@ def test_a_row_without_a_change():
         "shop: id=5",
         "  version   8; 1 commit that may have changed rows, by its change feed",
         '  now       v="a", w=NULL',
-        "  now       it is there",
+        "  now       the row is there",
         "",
         "  begins    at version 0: the table begins there",
         "",

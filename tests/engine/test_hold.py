@@ -357,7 +357,7 @@ def test_status_and_history_say_what_is_decided_and_by_whom(table):
     held(table)
     registered = table.store.table("orders")
     status = status_text(table.store.status(registered))
-    assert "it waits for `amv approve`" in status
+    assert "waits for `amv approve`" in status
     assert "max_deleted_fraction" in status
 
     report = decide(table, Decision.APPROVED)

@@ -112,7 +112,7 @@ def check_continues(then: KafkaFrontier, now: KafkaFrontier) -> None:
         case Order.BEHIND:
             pairs = zip(_padded(then.offsets, len(now.offsets)), now.offsets, strict=False)
             worst = next((f"partition {p}: {new}, was {old}" for p, (old, new) in enumerate(pairs) if new < old), None)
-            problem = f"{now.topic} ends before the last publish: {worst or 'it has fewer partitions'}."
+            problem = f"{now.topic} ends before the last publish: {worst or 'the topic has fewer partitions'}."
             raise SourceRegressedError("source", problem)
     changed = {"schema_file": then.value_schema != now.value_schema, "record_key": then.key_schema != now.key_schema}
     if named := [name for name, is_other in changed.items() if is_other]:

@@ -35,7 +35,7 @@ _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
     r"|minpartitions|maxoffsetspertrigger|minoffsetspertrigger|maxtriggerdelay|includeheaders|trigger|group(\.|_)?id"
 )
-_ELSEWHERE = "it is not part of a definition: address and security come from the connection"
+_ELSEWHERE = "not part of a definition: address and security come from the connection"
 
 
 def _requires_by_format(schema: dict[str, Any]) -> None:

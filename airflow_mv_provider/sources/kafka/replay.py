@@ -203,7 +203,7 @@ def _keys(events: DataFrame, key: Sequence[str]) -> DataFrame:
     those = events.where(~F.col(TRUNCATES)) if TRUNCATES in events.columns else events
     if BAD in events.columns:
         those = those.where(F.col(BAD).isNull() | F.col(f"{BAD}.has_key"))
-    lacking = refused(BAD_EVENT, F.col(AT), f"it deletes, and its key does not have {' and '.join(key)}")
+    lacking = refused(BAD_EVENT, F.col(AT), f"a delete whose key does not have {' and '.join(key)}")
     checked = (
         F.when(F.col(GONE) & any_null(key), lacking.cast("string").isNull()).otherwise(F.lit(True)).alias("_mv_checked")
     )
