@@ -127,14 +127,14 @@ def _references(field: Any) -> list[str]:
 
 def _fields(part: dict[str, Any], parts: Mapping[str, Any], headings: Mapping[str, str]) -> list[str]:
     required = part.get("required", ())
-    rows = ["| field | type | default | example | meaning |", "|---|---|---|---|---|"]
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, field in sorted(part["properties"].items(), key=_place):
         if field.get("type") == "null":  # what other kinds have
             continue
         default = "**required**" if name in required else _default(field.get("default"))
-        example = f"`{_yaml(field['examples'][0])}`" if "examples" in field else ""
-        meaning = "Names the kind of source." if "const" in field else field["description"]
-        cells = (f"`{name}`", _type(field, parts, headings), default, example, _cell(meaning))
+        meaning = _cell("Names the kind of source." if "const" in field else field["description"])
+        example = f"<br>Example: `{_yaml(field['examples'][0])}`" if "examples" in field else ""
+        cells = (f"`{name}`", _type(field, parts, headings), default, f"{meaning}{example}")
         rows.append(f"| {' | '.join(cells)} |")
     return [*rows, ""]
 
