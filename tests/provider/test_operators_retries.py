@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
     [
         ("acquire.after", "g.begin"),
         ("seal.after", "g.stage"),
-        ("seal.after", "g.merge"),
+        ("publish.before", "g.merge"),
         ("publish.after", "g.merge"),
         ("staging_delete.after", "g.cleanup"),
         ("normal.after", "g.cleanup"),  # finished, and only the task does not know
@@ -40,7 +40,7 @@ def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow,
 
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("seal.after", "g.merge")])
+@pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("publish.before", "g.merge")])
 def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):
     home.apply()
     dag = airflow.load("phases", group_dag())
@@ -142,9 +142,12 @@ def test_a_task_that_never_began_can_be_killed():
 
 
 @pytest.mark.in_test_all
-@pytest.mark.parametrize(("last", "waiting"), [("g.begin", "g.stage"), ("g.stage", "g.merge")])
-def test_a_refresh_that_is_cancelled_between_two_tasks_fails_the_next_one_at_once(home, airflow, last, waiting):
-    """Cancelled by a task in between, as the page does; no later task retries, or begins another refresh."""
+@pytest.mark.parametrize(("last", "waiting", "done"), [("g.begin", "g.stage", "ended"), ("g.stage", "g.merge", "kept")])
+def test_a_refresh_that_is_cancelled_between_two_tasks_fails_the_next_one_at_once(home, airflow, last, waiting, done):
+    """Cancelled by a task in between, as the page does; no later task retries, or begins another refresh.
+
+    One that is compared is ended by its next task, which sees in the table's log that nothing of it is published.
+    """
     home.apply()
     text = group_dag(retries=2).replace("}):", "}) as dag:")
     between = f"""
@@ -156,7 +159,7 @@ def test_a_refresh_that_is_cancelled_between_two_tasks_fails_the_next_one_at_onc
         from airflow_mv_provider.hooks.mv import MvHook
 
         store = MvHook().store()
-        assert store.cancel(store.table("orders"), Caller("page", "host:1", "manual", "ann")) == "ended"
+        assert store.cancel(store.table("orders"), Caller("page", "host:1", "manual", "ann")) == "{done}"
 
     dag.get_task("{last}") >> cancel() >> dag.get_task("{waiting}")
 """
