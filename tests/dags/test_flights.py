@@ -108,7 +108,7 @@ def test_a_run_killed_in_the_middle_is_finished_by_the_next(home, examples, cras
     dag = examples.load("flights")
     for task in dag.tasks:
         task.retries = 0
-    crash_at("seal.after")
+    crash_at("publish.before")
     killed = examples.run(dag)
     assert killed.states["refresh_flights.merge"] == "failed"
     with home.store.engine.begin() as db:  # what time does
