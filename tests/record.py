@@ -4,8 +4,8 @@
 
 `@pytest.mark.victim("...")` says what dies in a test; a test that lets several die at once names each of its cases
 with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that came to its end writes
-a record. One that did not leaves FILE.part: the same command goes on from there, without the tests that have passed, as
-long as the commit is the same.
+a record. One that did not, or in which a test failed, leaves FILE.part: the same command goes on from there, without
+the tests that have passed. Commits in between may change documents and test files, whose own tests are run again.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class _Recorder:
 
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         had_none_left = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.passed
+        self._keep_part()
         if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not had_none_left:
-            self._keep_part()
             return
         victims: dict[str, Counter[str]] = {}
         files: dict[str, dict[str, Any]] = {}
@@ -150,7 +150,8 @@ class _Recorder:
             "cases": [case for case in every if case["victim"] or case["outcome"] == "failed"],
         }
         write(self._file, document)
-        self._part.unlink(missing_ok=True)
+        if not document["outcomes"]["failed"]:
+            self._part.unlink(missing_ok=True)
 
     @property
     def _seconds(self) -> float:
@@ -164,8 +165,14 @@ class _Recorder:
         if not self._part.exists():
             return {}
         found: dict[str, Any] = json.loads(self._part.read_text(encoding="utf-8"))
-        is_of_this = found["surroundings"] == self._surroundings and not self._surroundings["is_changed_since"]
-        return found if is_of_this else {}
+        then, now = found["surroundings"], self._surroundings
+        if now["is_changed_since"] or any(then[name] != now[name] for name in ("versions", "cores")):
+            return {}
+        changed = _changed_since(then["commit"])
+        if changed is None or not all(map(_is_test_or_words, changed)):
+            return {}
+        same = {test: cases for test, cases in found["tests"].items() if test.partition("::")[0] not in changed}
+        return found | {"tests": same}
 
     def _keep_part(self) -> None:
         """Keep what has passed; a test that failed, or one of whose cases did, is run again."""
@@ -178,6 +185,19 @@ class _Recorder:
         unfinished = self._part.with_name(f"unfinished-{self._part.name}")
         unfinished.write_text(json.dumps(found), encoding="utf-8")
         unfinished.replace(self._part)  # whoever is killed while writing leaves the former one
+
+
+def _changed_since(commit: str) -> list[str] | None:
+    """Return the files that differ from those of a commit; None if it is not known."""
+    done = _run_git("diff", "--name-only", "--no-renames", commit, "HEAD")
+    return done.stdout.split() if done.returncode == 0 else None
+
+
+def _is_test_or_words(path: str) -> bool:
+    """True if a file decides of no other test than its own whether it passes; what tests share is not of them."""
+    of_tests = path.startswith("tests/")
+    is_test = of_tests and path.rpartition("/")[2].startswith("test_")
+    return is_test or path.startswith("tests/records/") or path == "tests/record.py" or path.endswith(".md")
 
 
 def _has_passed(cases: list[dict[str, Any]]) -> bool:
@@ -221,5 +241,8 @@ def write(file: Path, document: dict[str, Any]) -> None:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    return _run_git(*arguments).stdout.strip()
+
+
+def _run_git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)

@@ -75,7 +75,7 @@ def test_one():
     with open("ran", "a") as ran:
         ran.write("one ")
     if os.path.exists("changes"):
-        open("test_a.py", "a").write("# changed")
+        open("tests/test_a.py", "a").write("# changed")
 
 
 def test_fails():
@@ -95,17 +95,22 @@ def test_three():
 Run = Callable[..., int]
 
 
+def commit(place: Path, files: dict[str, str]) -> None:
+    """Commit files in the repository of a test, which is made if there is none."""
+    for name, text in files.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(text)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(place)]
+    for arguments in (["init", "--quiet"], ["add", "--force", *files], ["commit", "--quiet", "-m", "all"]):
+        subprocess.run([*git, *arguments], check=True)
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Run tests in a repository of their own: what ran on changes that are not committed is run again."""
-    files = {"tests/record.py": (ROOT / "tests/record.py").read_text(), "test_a.py": INTERRUPTED, ".gitignore": "*"}
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(tmp_path)]
-    for arguments in (["init", "--quiet"], ["add", "--force", "."], ["commit", "--quiet", "-m", "all"]):
-        subprocess.run([*git, *arguments], check=True)
-    options = ["-p", "tests.record", "-p", "no:cacheprovider", "-q", "--record", "a.json", "test_a.py"]
+    record = (ROOT / "tests/record.py").read_text()
+    commit(tmp_path, {"tests/record.py": record, "tests/test_a.py": INTERRUPTED, ".gitignore": "*"})
+    options = ["-p", "tests.record", "-p", "no:cacheprovider", "-q", "--record", "a.json", "tests"]
 
     def run(*more: str) -> int:
         command = [sys.executable, "-m", "pytest", *options, *more]
@@ -125,6 +130,46 @@ def test_run_that_was_interrupted_goes_on_where_it_was(tmp_path, run):
     assert (tmp_path / "ran").read_text().split() == ["one", "fails", "three", "fails", "three"]
     assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 3}
     assert not list(tmp_path.glob("*.part"))
+
+
+OTHER = """
+def test_two():
+    with open("ran", "a") as ran:
+        ran.write("two ")
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "ran"),
+    [
+        ({"README.md": "read me"}, "fails three"),
+        ({"tests/test_0.py": OTHER + "    assert True\n"}, "two fails three"),
+        ({"tests/helper.py": "x = 1"}, "two one fails three"),
+        ({"package.py": "x = 1"}, "two one fails three"),
+    ],
+)
+def test_after_a_commit_only_what_it_may_change_is_run_again(tmp_path, run, changed, ran):
+    commit(tmp_path, {"tests/test_0.py": OTHER})
+    assert run() == pytest.ExitCode.INTERRUPTED
+    (tmp_path / "mended").touch()
+    (tmp_path / "ran").unlink()
+    commit(tmp_path, changed)
+
+    assert run() == pytest.ExitCode.OK
+
+    assert (tmp_path / "ran").read_text().split() == ran.split()
+    assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 4}
+
+
+def test_run_in_which_a_test_failed_goes_on_with_that(tmp_path, run):
+    assert run("-k", "one or fails") == pytest.ExitCode.TESTS_FAILED
+    assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 1, "failed": 1}
+    (tmp_path / "mended").touch()
+
+    assert run() == pytest.ExitCode.OK
+
+    assert (tmp_path / "ran").read_text().split() == ["one", "fails", "fails", "three"]
+    assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 3}
 
 
 def test_run_that_has_nothing_left_to_do_is_recorded(tmp_path, run):
@@ -184,14 +229,14 @@ def test_record_speaks_for_the_code_that_it_ran_on_alone(release_check, record, 
 
 
 @pytest.fixture
-def commit(tmp_path: Path) -> Callable[[str, str], str]:
+def committed(tmp_path: Path) -> Callable[[str, str], str]:
     """Commit a file's text in a repository of the test's own; returns the commit."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
 
-    def commit(name: str, text: str) -> str:
+    def committed(name: str, text: str) -> str:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
         git("add", "--all")
@@ -199,15 +244,15 @@ def commit(tmp_path: Path) -> Callable[[str, str], str]:
         return git("rev-parse", "HEAD")
 
     git("init", "--quiet")
-    return commit
+    return committed
 
 
-def test_only_changes_of_the_protocol_outdate_a_record(release_check, commit, tmp_path):
-    recorded = commit("airflow_mv_provider/runner/a.py", "x = 1")
-    commit("docs/a.md", "x")
+def test_only_changes_of_the_protocol_outdate_a_record(release_check, committed, tmp_path):
+    recorded = committed("airflow_mv_provider/runner/a.py", "x = 1")
+    committed("docs/a.md", "x")
     assert release_check.changes_since(recorded, tmp_path) == []
 
-    added = commit("airflow_mv_provider/core/a.py", "x = 1")
+    added = committed("airflow_mv_provider/core/a.py", "x = 1")
 
     assert release_check.changes_since(recorded, tmp_path) == [added]
     assert release_check.changes_since("0" * 40, tmp_path) == [""]
@@ -229,9 +274,9 @@ def test_only_changes_of_the_protocol_outdate_a_record(release_check, commit, tm
         ("x = 'One.'", "x = 'Another.'", True),
     ],
 )
-def test_words_that_only_people_read_outdate_no_record(release_check, commit, tmp_path, before, after, outdates):
-    recorded = commit("airflow_mv_provider/core/a.py", before)
-    changed = commit("airflow_mv_provider/core/a.py", after)
+def test_words_that_only_people_read_outdate_no_record(release_check, committed, tmp_path, before, after, outdates):
+    recorded = committed("airflow_mv_provider/core/a.py", before)
+    changed = committed("airflow_mv_provider/core/a.py", after)
 
     assert release_check.changes_since(recorded, tmp_path) == ([changed] if outdates else [])
 
