@@ -15,10 +15,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.definitions.callback import Callback
-from airflow.sdk.definitions.deadline import BaseDeadlineReference, DeadlineAlert
-from airflow.sdk.exceptions import AirflowException
-
+from airflow_mv_provider.compat import (
+    HAS_OWN_DEADLINES,
+    AirflowException,
+    BaseDeadlineReference,
+    Callback,
+    DeadlineAlert,
+    needs,
+)
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.exceptions import DefinitionError, MvError, TableNotFoundError
@@ -81,7 +85,9 @@ def freshness_deadline(table: RefreshableTable, callback: Callback, *, mv_conn_i
 
     Raises:
         DefinitionError: If the table has no freshness target.
+        DependencyError: Before Airflow 3.2, which takes no deadline of a plugin.
     """
+    needs(HAS_OWN_DEADLINES, "deadlines of plugins", "3.2", "Leave `on_late` out, and use TableFreshnessSensor.")
     if table.freshness is None:
         raise DefinitionError(
             table.name, "the table has no freshness target.", hint="Add `freshness: {target: 1h}` to it."

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from airflow.sdk import BaseOperator, BaseOperatorLink, conf
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+from airflow_mv_provider.compat import conf
 
 if TYPE_CHECKING:
-    from airflow.sdk.types import TaskInstanceKey
+    from airflow.providers.common.compat.sdk import TaskInstanceKey
 
 URL_PREFIX = "/mv"  # where `plugins.mv` mounts the page
 

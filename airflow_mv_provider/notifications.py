@@ -15,8 +15,9 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseNotifier, Connection, Context, conf
+from airflow.sdk import BaseNotifier, Connection, Context
 
+from airflow_mv_provider.compat import BaseHook, conf
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.submission import is_explained_by
 from airflow_mv_provider.exceptions import ConnectionUnknownError, MvError

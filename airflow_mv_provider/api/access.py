@@ -21,10 +21,10 @@ from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.batch_apis import IsAuthorizedDagRequest
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import requires_access_view
-from airflow.sdk import conf
 from fastapi import Depends, HTTPException, Request, status
 
 from airflow_mv_provider.api.airflow_database import Declared, DeclaringDag
+from airflow_mv_provider.compat import conf
 
 EVERY_ROUTE = Depends(requires_access_view(AccessView.WEBSITE))
 

@@ -24,12 +24,12 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
-from airflow.sdk import conf
 from airflow.utils.types import DagRunType
 from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
+from airflow_mv_provider.compat import conf
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, from_json
 from airflow_mv_provider.exceptions import DefinitionError
 

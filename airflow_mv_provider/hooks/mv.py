@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, Connection, conf
-from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk import Connection
 from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
+from airflow_mv_provider.compat import AirflowNotFoundException, BaseHook, conf
 from airflow_mv_provider.core.deployment_checks import executor_of_several_hosts
 from airflow_mv_provider.exceptions import ConnectionUnknownError, MvError, SettingError
 from airflow_mv_provider.metadata.reader import Reader

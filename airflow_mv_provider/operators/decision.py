@@ -7,20 +7,22 @@ and goes on with its refresh. A retry asks again: Airflow keeps an answer with t
 Airflow's API lets a task create a question and a logged-in user answer it; nothing lets another program end the wait.
 So a task that waits is woken from time to time, for seconds and without Spark, to see whether the decision was made
 elsewhere, such as by `amv approve`; if not, it waits on. Its question stays the same and open meanwhile.
+
+Before Airflow 3.3 a task cannot wait so. It is rescheduled until the decision is made on the page or by `amv approve`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Context, Param
 from airflow.sdk.definitions.param import ParamsDict
-from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
+from airflow_mv_provider.compat import AirflowRescheduleException
 from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, objection
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text.difference_text import difference_lines
@@ -66,8 +68,26 @@ def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
     Raises:
         TaskAwaitingInput.
     """
+    from airflow.sdk.exceptions import TaskAwaitingInput
+
     left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
     raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=min(left, look_again))
+
+
+def look_again(store: Store, table: str, hold: Hold, every: timedelta) -> NoReturn:
+    """Leave the worker before Airflow 3.3, in which a task cannot wait for an answer: it is rescheduled.
+
+    Raises:
+        AirflowRescheduleException.
+    """
+    left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
+    log.info(
+        "%s: its changes wait for a decision on the page or by `amv approve`; this task looks every %s. From Airflow"
+        " 3.3 on it is asked for in Airflow's required actions.",
+        table,
+        every,
+    )
+    raise AirflowRescheduleException(datetime.now(UTC) + min(left, every))  # type: ignore[no-untyped-call]
 
 
 def undecided(store: Store, hold_id: str) -> Hold | None:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
-from airflow.sdk.definitions.callback import Callback
+from airflow.sdk import DAG, Asset
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.asset import asset_uri
+from airflow_mv_provider.compat import HAS_RETRY_POLICIES, Callback, CronDataIntervalTimetable
 from airflow_mv_provider.core.definition.dag_options import DagOptions
 from airflow_mv_provider.core.definition.ingestion import Ingestion
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -128,7 +128,7 @@ def _dag(options: DagOptions, dag_id: str, what: str, schedule: Any, zone: Any, 
         default_args={
             "retries": options.retries,
             "retry_delay": timedelta(seconds=options.retry_delay_s),
-            "retry_policy": retry_policy(),
+            **({"retry_policy": retry_policy()} if HAS_RETRY_POLICIES else {}),
             **({} if options.pool is None else {"pool": options.pool}),
         },
         **more,

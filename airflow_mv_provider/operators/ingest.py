@@ -17,9 +17,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_mv_provider.asset import table_of_asset
+from airflow_mv_provider.compat import AirflowFailException, AirflowSkipException
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport
 from airflow_mv_provider.core.outcome import ErrorReport, error_of

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow.sdk.observability.stats import gauge, incr, timing
-
+from airflow_mv_provider.compat import Stats
 from airflow_mv_provider.core.approval.audit import Audit, Finding
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.exceptions import MvError
@@ -26,24 +25,24 @@ def count_ended(report: RefreshReport) -> None:
     if report.finished_at is None or report.started_at is None:
         return
     table, outcome = report.table, str(report.outcome)
-    incr("mv.refresh.ended", tags={"table": table, "outcome": outcome, "trigger": report.trigger or ""})
+    Stats.incr("mv.refresh.ended", tags={"table": table, "outcome": outcome, "trigger": report.trigger or ""})
     took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
-    timing("mv.refresh.duration", took, tags={"table": table, "outcome": outcome})
+    Stats.timing("mv.refresh.duration", took, tags={"table": table, "outcome": outcome})
     for phase, seconds in report.phase_seconds.items():
-        timing("mv.refresh.phase", timedelta(seconds=seconds), tags={"table": table, "phase": phase})
+        Stats.timing("mv.refresh.phase", timedelta(seconds=seconds), tags={"table": table, "phase": phase})
     rows = {"inserted": report.rows_inserted, "updated": report.rows_updated, "deleted": report.rows_deleted}
     rows["rejected"] = report.rows_rejected
     for change, num_rows in rows.items():
         if num_rows:
-            incr("mv.refresh.rows", num_rows, tags={"table": table, "change": change})
+            Stats.incr("mv.refresh.rows", num_rows, tags={"table": table, "change": change})
     for check in report.checks:
         result = "skipped" if check.skipped else "passed" if check.is_passed else "failed"
-        incr("mv.refresh.check", tags={"table": table, "severity": check.severity, "result": result})
+        Stats.incr("mv.refresh.check", tags={"table": table, "severity": check.severity, "result": result})
     for measured_from, seconds in lags_s(report).items():
-        gauge("mv.table.lag", seconds, tags={"table": table, "measured_from": measured_from})
+        Stats.gauge("mv.table.lag", seconds, tags={"table": table, "measured_from": measured_from})
     for place, num_bytes in (("main", report.bytes_main), ("staging", report.bytes_staging)):
         if num_bytes:
-            incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})
+            Stats.incr("mv.refresh.bytes", num_bytes, tags={"table": table, "place": place})
 
 
 def lags_s(report: RefreshReport) -> dict[str, float]:
@@ -66,20 +65,20 @@ def count_audit(found: Audit) -> None:
     """Send an audit's metrics."""
     is_whole = all(side.finding is Finding.SAME for side in found.sides)
     result = "drift" if found.is_drift else "same" if is_whole else "partly"
-    incr("mv.audit.ended", tags={"table": found.table, "result": result})
+    Stats.incr("mv.audit.ended", tags={"table": found.table, "result": result})
     for side in found.sides:
         for kind, num_rows in side.counts.items():
             if num_rows and side.finding is Finding.DRIFT:
                 tags = {"table": found.table, "against": str(side.against), "change": kind}
-                incr("mv.audit.rows", num_rows, tags=tags)
+                Stats.incr("mv.audit.rows", num_rows, tags=tags)
 
 
 def count_error(error: MvError) -> None:
     """Count an error that a task met."""
-    incr("mv.refresh.error", tags={"code": error.code})
+    Stats.incr("mv.refresh.error", tags={"code": error.code})
 
 
 def show_stalled(lines: Iterable[TableLine]) -> None:
     """Send whether tables are stalled."""
     for line in lines:
-        gauge("mv.table.stalled", int(line.health.is_stalled), tags={"table": line.table})
+        Stats.gauge("mv.table.stalled", int(line.health.is_stalled), tags={"table": line.table})

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_mv_provider import definition_file as definitions
+from airflow_mv_provider.compat import AirflowSkipException
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase

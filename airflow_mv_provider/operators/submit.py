@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
 
+from airflow_mv_provider.compat import AirflowException
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.outcome import RefreshReport, error_of
 from airflow_mv_provider.core.rejections import paused

@@ -17,11 +17,17 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import Asset, BaseNotifier, BaseOperator, Context, conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
+from airflow.sdk import Asset, BaseNotifier, BaseOperator, Context
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from airflow_mv_provider.asset import asset_uri, table_of_asset
+from airflow_mv_provider.compat import (
+    HAS_WAITING_TASKS,
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    conf,
+)
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
@@ -71,6 +77,7 @@ class MvOperator(BaseOperator):
     reports_lineage: ClassVar[bool] = False  # OpenLineage gets what its refresh has read and written
     _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
+    _opened_ms = 0  # when this process has opened the database
     _refresher: Refresher | None = None
     _store: Store | None = None
 
@@ -173,10 +180,16 @@ class MvOperator(BaseOperator):
                 # Airflow keeps the text of a try's question: the answer would be about rows that were not shown.
                 problem = f"{error} This try has asked about another difference; the next one asks about this."
                 raise AirflowException(problem) from error
-            self.held_difference = decision.difference(self._refresher, error.where, hold)
-            decision.ask(error.where, hold, self.held_difference, context, self.approvers)
-            self._notify(context)
-            decision.wait(store, hold, _duration(self.decision_interval))
+            is_new = HAS_WAITING_TASKS or hold.since_ms >= self._opened_ms
+            if is_new:
+                self.held_difference = decision.difference(self._refresher, error.where, hold)
+            if HAS_WAITING_TASKS:
+                decision.ask(error.where, hold, self.held_difference, context, self.approvers)
+            if is_new:
+                self._notify(context)
+            if HAS_WAITING_TASKS:
+                decision.wait(store, hold, _duration(self.decision_interval))
+            decision.look_again(store, error.where, hold, _duration(self.decision_interval))
 
     def _show_health(self) -> None:
         if self._store is not None and self.linked_table is not None:
@@ -194,6 +207,8 @@ class MvOperator(BaseOperator):
         """Open a runner in this process, and run this task's work with it."""
         self._refresher = hook.refresher(is_gone=is_over)
         self._store = self._refresher.store
+        if not HAS_WAITING_TASKS:
+            self._opened_ms = self._store.now_ms()
         return self.work(self._refresher, context)
 
     def work(self, refresher: Refresher, context: Context) -> str | None:

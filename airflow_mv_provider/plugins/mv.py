@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_mv_provider.compat import HAS_OWN_DEADLINES
 from airflow_mv_provider.deadlines import TableFreshnessDeadline
 from airflow_mv_provider.links import URL_PREFIX, page_root
 
@@ -44,7 +45,7 @@ class MvPlugin(AirflowPlugin):
 
     name = "refreshable_tables"
     external_views: list[Any] = views()
-    deadline_references: list[Any] = [TableFreshnessDeadline]  # noqa: RUF012  # Airflow reads the attribute
+    deadline_references: list[Any] = [TableFreshnessDeadline] if HAS_OWN_DEADLINES else []
 
     @property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]  # Airflow only reads it

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mv_provider.compat import AirflowFailException
 from airflow_mv_provider.core.definition.freshness import Freshness, MeasuredFrom
 from airflow_mv_provider.exceptions import ArgumentError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook

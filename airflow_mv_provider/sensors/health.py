@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mv_provider.compat import AirflowFailException
 from airflow_mv_provider.core.health.health import Health, HealthStatus
 from airflow_mv_provider.core.health.health_changes import release_health
 from airflow_mv_provider.exceptions import ArgumentError, TableNotFoundError, TerminalError

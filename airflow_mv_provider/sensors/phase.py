@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_mv_provider.compat import AirflowFailException
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.exceptions import TerminalError
 from airflow_mv_provider.hooks.mv import MvHook

@@ -4,8 +4,11 @@
 
 The trigger sends the event before it stores the watermark. A triggerer that dies in between sends the event again, and
 the resulting run finds nothing new. The first check stores the table's present version as the watermark, without an
-event. The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need
-the fsspec file system of Airflow's own providers), in a thread, because such reads block.
+event. Before Airflow 3.3 a trigger has no such store: its first check is an event, since it does not know what came
+before it, and it keeps the watermark in its memory and does not end.
+
+The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need the
+fsspec file system of Airflow's own providers), in a thread, because such reads block.
 
 The `deltalake` package is not needed for this: the event depends on a few lines of JSON.
 """
@@ -63,6 +66,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
         """Poll the table's log, and yield one event when a commit has changed data."""
         location: str | None = None
         since = await self._watermark()
+        has_store = self._store() is not None
         while True:
             try:
                 location = location or await self._location()
@@ -74,12 +78,13 @@ class DeltaCommitTrigger(BaseEventTrigger):
             if found is None and since is None:
                 since = _NO_TABLE  # so that its first commit is new
                 await self._remember(since)
-            if found is not None and found.has_data:
+            is_event = found is not None and (found.has_data or (since is None and not has_store))
+            if found is not None and is_event:
                 yield TriggerEvent(_facts(self.path, since, found))  # type: ignore[no-untyped-call]
             if found is not None and found.version != since:
                 since = found.version
                 await self._remember(since)
-            if found is not None and found.has_data:
+            if is_event and has_store:
                 return
             await asyncio.sleep(self.poke_interval)
 
@@ -89,15 +94,18 @@ class DeltaCommitTrigger(BaseEventTrigger):
             raise SettingError("warehouse", "none is set.", hint="Set `[mv] warehouse` for the triggerer, too.")
         return source_location(self.path, settings.warehouse, settings.source_roots)
 
+    def _store(self) -> Any:
+        return getattr(self, "asset_state_store", None)
+
     async def _watermark(self) -> int | None:
-        if self.asset_state_store is None:
+        if (store := self._store()) is None:
             return None
-        found = await self.asset_state_store.aget(_WATERMARK)
+        found = await store.aget(_WATERMARK)
         return found if isinstance(found, int) else None
 
     async def _remember(self, version: int) -> None:
-        if self.asset_state_store is not None:
-            await self.asset_state_store.aset(_WATERMARK, version)
+        if (store := self._store()) is not None:
+            await store.aset(_WATERMARK, version)
 
 
 def new_commits_since(location: str, since: int | None, conn_id: str | None = None) -> NewCommits | None:

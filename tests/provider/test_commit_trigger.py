@@ -70,6 +70,22 @@ def test_only_commits_with_data_are_events_and_each_is_one(home, airflow):
     assert memory.kept["delta_version"] == home.versions("raw/orders")
 
 
+def test_without_a_store_the_first_check_is_an_event_and_the_trigger_goes_on(home, airflow):
+    async def first_two():
+        found = []
+        async for event in trigger(None).run():
+            found.append(event.payload)
+            if len(found) == 2:
+                return found
+            await asyncio.to_thread(home.write, "SELECT 9L AS id, 'v9' AS v", mode="append")
+
+    before = home.versions("raw/orders")
+    [first, second] = asyncio.run(asyncio.wait_for(first_two(), 60))
+
+    assert (first["since"], first["version"]) == (None, before)
+    assert (second["since"], second["version"]) == (before, before + 1)
+
+
 def test_a_table_that_is_not_there_yet_is_waited_for(home, airflow):
     import shutil
 
