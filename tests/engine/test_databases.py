@@ -255,7 +255,7 @@ def test_size_of_what_is_read_is_known_or_unknown_and_never_too_small(shop):
         shop.apply(table=f"public.{name}")
         definition = shop.lake.store.table("orders").definition
         source = open_source(shop.lake.spark, definition, shop.lake.settings.warehouse)
-        found[name] = source.num_bytes(source.probe())
+        found[name] = source.reader.num_bytes(source.probe())
 
     assert found["w"] is None
     assert max(found["parts"], found["orders"]) < 1 << 20 < 4_000_000 < found["large"]
