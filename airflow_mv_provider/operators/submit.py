@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
 
 _DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
-# The jars that belong to the delta-spark that this package requires.
-DELTA_PACKAGES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _SUBMITTED_AFTER = "mv_submitted_after"
 _NUM_ABSENT_TO_STOP = (
     2  # a driver that recovers another owner's refresh briefly owns no lease before it begins its own refresh
@@ -90,7 +88,8 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
     Args:
         application: Program to submit; default this package's own.
-        packages: Maven coordinates of Delta's jars; "" if the cluster has them.
+        packages: Maven coordinates of Delta's jars; by default those of the delta-spark that is installed beside the
+            task; "" if the cluster has them.
         database_url_file: File on the driver's machine with the database's address, for cluster mode.
         poll_interval: Seconds between two checks of a driver that an earlier try has submitted.
     """
@@ -102,14 +101,14 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         self,
         *,
         application: str | None = None,
-        packages: str | None = DELTA_PACKAGES,
+        packages: str | None = None,
         name: str = "refreshable-table",
         database_url_file: str | None = None,
         poll_interval: float = 5.0,
         **kwargs: Any,
     ) -> None:
         kwargs["conf"] = IN_UTC | (kwargs.get("conf") or {})
-        super().__init__(application=application or program(), packages=packages or None, name=name, **kwargs)
+        super().__init__(application=application or program(), packages=packages, name=name, **kwargs)
         self.database_url_file = database_url_file
         self.poll_interval = poll_interval
         self._is_killed = False
@@ -180,6 +179,10 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             public = {name: value for name, value in variables.items() if name not in (_DATABASE, "AMV_SPARK_REMOTE")}
             self.env_vars = public | {_DATABASE_FILE: self.database_url_file} | (self.env_vars or {})
             variables = public
+        if self.packages is None:
+            from airflow_mv_provider.spark.packages import delta_packages
+
+            self.packages = delta_packages()
         failure: Exception | None = None
         try:
             with _environment(variables):
