@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_mv_provider.operators.audit import AuditTableOperator
+from airflow_mv_provider import AuditTableOperator
 
 with DAG(
     dag_id="audit_flights",

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_mv_provider.operators.form import refresh_params
-from airflow_mv_provider.operators.groups import refresh_table_group
+from airflow_mv_provider import refresh_params, refresh_table_group
 
 with DAG(
     dag_id="flights",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_mv_provider.operators.maintenance import RecoverTablesOperator
+from airflow_mv_provider import RecoverTablesOperator
 
 with DAG(
     dag_id="mv_maintenance",

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG
 
-from airflow_mv_provider.operators.form import refresh_params
-from airflow_mv_provider.operators.refresh import RefreshTableOperator
+from airflow_mv_provider import RefreshTableOperator, refresh_params
 
 with DAG(
     dag_id="shop",

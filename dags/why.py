@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow.sdk import DAG, Param
 
-from airflow_mv_provider.operators.row_history import WhyRowOperator
+from airflow_mv_provider import WhyRowOperator
 
 with DAG(
     dag_id="why_row",

@@ -29,6 +29,7 @@ BOTTOM = {
     "get_provider_info": set(),
     "exceptions": set(),
     "asset": set(),
+    "compat": {"exceptions"},
     "postgres": set(),
     "core": {"exceptions"},
     "definition_file": {"core", "exceptions"},
@@ -43,7 +44,16 @@ BOTTOM = {
 AIRFLOW = {"hooks", "operators", "sensors", "triggers", "decorators", "plugins", "api", "links", "notifications"} | {
     *("deadlines", "open_lineage")
 }
-AIRFLOW_AT_IMPORT = {"asset", "core", "exceptions", "metadata", "definition_file", "report_text", "__init__"} | AIRFLOW
+AIRFLOW_AT_IMPORT = {
+    "asset",
+    "compat",
+    "core",
+    "exceptions",
+    "metadata",
+    "definition_file",
+    "report_text",
+    "__init__",
+} | AIRFLOW
 SURFACES = {"cli"}  # what a person starts: may import everything but Airflow's rooms
 AIRFLOWS_OWN = {"cli/airflow_commands.py"}  # but this one lies there for what it has: the same commands
 HEAVY = {"pyspark", "delta", "py4j", "pandas", "pyarrow"}
@@ -53,6 +63,7 @@ LIBRARIES = {
     "get_provider_info": set(),
     "exceptions": set(),
     "asset": set(),
+    "compat": {"airflow"},
     "postgres": {"psycopg"},
     "core": {"pydantic"},
     "definition_file": {"yaml", "croniter"},

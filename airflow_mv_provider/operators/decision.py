@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Context, Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
-from airflow_mv_provider.compat import AirflowRescheduleException
 from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, objection
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text.difference_text import difference_lines
@@ -70,24 +69,13 @@ def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
     """
     from airflow.sdk.exceptions import TaskAwaitingInput
 
-    left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
-    raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=min(left, look_again))
+    timeout = look_again_after(store, hold, look_again)
+    raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=timeout)
 
 
-def look_again(store: Store, table: str, hold: Hold, every: timedelta) -> NoReturn:
-    """Leave the worker before Airflow 3.3, in which a task cannot wait for an answer: it is rescheduled.
-
-    Raises:
-        AirflowRescheduleException.
-    """
-    left = timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000))
-    log.info(
-        "%s: its changes wait for a decision on the page or by `amv approve`; this task looks every %s. From Airflow"
-        " 3.3 on it is asked for in Airflow's required actions.",
-        table,
-        every,
-    )
-    raise AirflowRescheduleException(datetime.now(UTC) + min(left, every))  # type: ignore[no-untyped-call]
+def look_again_after(store: Store, hold: Hold, every: timedelta) -> timedelta:
+    """Return how long a task waits before it looks for a decision; no longer than there is time for one."""
+    return min(timedelta(milliseconds=max(hold.until_ms - store.now_ms(), 1000)), every)
 
 
 def undecided(store: Store, hold_id: str) -> Hold | None:

@@ -187,9 +187,16 @@ class MvOperator(BaseOperator):
                 decision.ask(error.where, hold, self.held_difference, context, self.approvers)
             if is_new:
                 self._notify(context)
+            every = _duration(self.decision_interval)
             if HAS_WAITING_TASKS:
-                decision.wait(store, hold, _duration(self.decision_interval))
-            decision.look_again(store, error.where, hold, _duration(self.decision_interval))
+                decision.wait(store, hold, every)
+            self.log.info(
+                "%s: its changes wait for a decision on the page or by `amv approve`; this task looks every %s."
+                " From Airflow 3.3 on they are a required action.",
+                error.where,
+                every,
+            )
+            self._reschedule(decision.look_again_after(store, hold, every), error)
 
     def _show_health(self) -> None:
         if self._store is not None and self.linked_table is not None:
@@ -270,7 +277,10 @@ class MvOperator(BaseOperator):
             waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
             raise AirflowFailException(f"{error} {waited}") from error
         self.log.info("%s Trying again later.", error)
-        again = now + max(_duration(self.queue_interval), _shortest_interval())
+        self._reschedule(_duration(self.queue_interval), error)
+
+    def _reschedule(self, after: timedelta, error: RefreshInProgressError) -> NoReturn:
+        again = datetime.now(UTC) + max(after, _shortest_interval())
         raise AirflowRescheduleException(again) from error  # type: ignore[no-untyped-call]
 
     def _leave_the_queue(self, context: Context) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
+import airflow_mv_provider
 from airflow_mv_provider import __version__
 from airflow_mv_provider.get_provider_info import get_provider_info
 
@@ -65,6 +67,19 @@ def test_each_option_is_complete_and_has_no_default() -> None:
     # A default would be found before AMV_* variables, which come after [mv].
     assert {o["default"] for o in options.values()} == {None}
     assert [name for name, o in options.items() if o.get("sensitive")] == ["sql_alchemy_conn", "spark_remote"]
+
+
+@pytest.mark.slow
+def test_what_dags_are_written_with_is_imported_from_the_top() -> None:
+    registry = yaml.safe_load((Path(__file__).parents[2] / ".airflow-registry.yaml").read_text(encoding="utf-8"))
+    listed = [entry["module"] for group in registry.values() if isinstance(group, list) for entry in group]
+    paths = {**{path.rpartition(".")[2]: path for path in listed}, "refresh_dags": "operators.factory.refresh_dags"}
+
+    assert [name for name in paths if name not in airflow_mv_provider.__all__] == []
+    for name in airflow_mv_provider.__all__:
+        found = getattr(airflow_mv_provider, name)
+        assert found.__name__ == name
+        assert found.__module__.startswith("airflow_mv_provider.")
 
 
 @pytest.mark.slow
