@@ -21,6 +21,7 @@ _SEED = pytest.StashKey[str]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sampling")
     group.addoption("--every-case", action="store_true", help="run every case of the long matrices, not a sample")
+    group.addoption("--matrix", action="store_true", help="run the tests in environments of other versions, too")
     group.addoption("--seed", default="0", help="draw the sample that this seed gives (default: 0)")
 
 
@@ -41,6 +42,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--matrix"):
+        _leave_out(config, items, [item for item in items if item.get_closest_marker("matrix")])
     if _is_whole(config):
         return
     groups: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
@@ -56,9 +59,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {item.nodeid for item in items if item.get_closest_marker("in_test_all")} | {
         item.nodeid for group, cases in groups.items() for item in _left_out(cases, kept[group], config.stash[_SEED])
     }
+    _leave_out(config, items, [item for item in items if item.nodeid in left_out])
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], left_out: list[pytest.Item]) -> None:
     if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-        items[:] = [item for item in items if item.nodeid not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        gone = {item.nodeid for item in left_out}
+        items[:] = [item for item in items if item.nodeid not in gone]
 
 
 def _is_whole(config: pytest.Config) -> bool:

@@ -21,7 +21,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     more = {"AIRFLOW__MV__LEASE_S": str(LEASE_S)}
     files = [Path(__file__).parent / name for name in ("e2e_dags.py", "e2e_tables.yaml", "e2e_watched.yaml")]
     with running_stack(tmp_path_factory.mktemp("stack"), files, more) as stack:
-        wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 5, "the DAG processor has read the DAGs")
+        wait_until(lambda: len(stack.ask("GET", "dags")["dags"]) == 6, "the DAG processor has read the DAGs")
         yield stack
 
 
@@ -43,9 +43,19 @@ def window(stack: Stack) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def filled(stack: Stack) -> Rows:
     """The rows of the table `sales`, loaded by the command line: a minute less than by a run of four tasks."""
-    rows = stack.write("sales", sales("1"))
+    return load(stack, "sales")
+
+
+@pytest.fixture(scope="module")
+def stocked(stack: Stack) -> Rows:
+    """The rows of the table `stock`, loaded alike."""
+    return load(stack, "stock")
+
+
+def load(stack: Stack, name: str) -> Rows:
+    rows = stack.write(name, sales("1"))
     stack.command("mv", "apply", str(stack.topology.place.dags / "e2e_tables.yaml"))
-    stack.command("mv", "refresh", "sales")
+    stack.command("mv", "refresh", name)
     return rows
 
 

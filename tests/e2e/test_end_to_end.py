@@ -249,37 +249,37 @@ def _num_successes(stack) -> int:
 
 
 @pytest.mark.in_test_all
-def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
-    before, rows = stack.main("sales"), stack.write("sales", sales("6"))
-    run_id = stack.trigger("sales", hold=True)
+def test_a_held_difference_is_shown_and_approved_in_airflow(stack, stocked):
+    before, rows = stack.main("stock"), stack.write("stock", sales("6"))
+    run_id = stack.trigger("stock", hold=True)
 
     def merge() -> dict[str, Any]:
-        return next((task for task in stack.tasks("sales", run_id) if task["task_id"].endswith("merge")), {})
+        return next((task for task in stack.tasks("stock", run_id) if task["task_id"].endswith("merge")), {})
 
     wait_until(lambda: merge().get("state") == "awaiting_input", "the merge task waits for a decision")
-    question = f"dags/sales/dagRuns/{run_id}/taskInstances/{merge()['task_id']}/-1/hitlDetails"
+    question = f"dags/stock/dagRuns/{run_id}/taskInstances/{merge()['task_id']}/-1/hitlDetails"
     asked = stack.ask("GET", question)
-    assert stack.main("sales") == before
+    assert stack.main("stock") == before
     assert asked["options"] == ["Approve", "Approve without deletes", "Reject"]
     assert "as ever" in asked["body"]
     assert "its caller asked for a decision" in asked["body"]
-    assert stack.status("sales").is_held
+    assert stack.status("stock").is_held
     assert [user["id"] for user in asked["assigned_users"]] == ["admin"]
 
     with stack.other_user() as other:
         answer = {"chosen_options": ["Approve"], "params_input": {"note": "I am somebody else"}}
         refused = other.patch(f"/api/v2/{question}", json=answer)
-        sent = {"decision": "approved", "hold": stack.status("sales").hold.id, "note": "on the page"}
-        page = other.post("/mv/tables/sales/decide", data=sent, headers={"sec-fetch-site": "same-origin"})
+        sent = {"decision": "approved", "hold": stack.status("stock").hold.id, "note": "on the page"}
+        page = other.post("/mv/tables/stock/decide", data=sent, headers={"sec-fetch-site": "same-origin"})
 
     assert (refused.status_code, refused.json()["detail"]) == (
         403,
         "User=ann (id=ann) is not a respondent for the task.",
     )
-    assert (page.status_code, page.headers["location"]) == (303, "../sales?done=decide-in-airflow")
+    assert (page.status_code, page.headers["location"]) == (303, "../stock?done=decide-in-airflow")
     assert not stack.ask("GET", question)["response_received"]
-    assert (stack.status("sales").is_held, stack.main("sales")) == (True, before)
-    assert stack.history("sales")[0].hold.decision is None
+    assert (stack.status("stock").is_held, stack.main("stock")) == (True, before)
+    assert stack.history("stock")[0].hold.decision is None
 
     def is_done_after_an_answer() -> bool:
         # Airflow takes a task that is resumed before its former process is reaped for a killed one: it asks once more.
@@ -287,12 +287,12 @@ def test_a_held_difference_is_shown_and_approved_in_airflow(stack, filled):
         is_reaped = stack.is_reaped(run_id, task["task_id"], task["try_number"])
         if task["state"] == "awaiting_input" and is_reaped and not stack.ask("GET", question)["response_received"]:
             stack.ask("PATCH", question, chosen_options=["Approve"], params_input={"note": "I have looked"})
-        return stack.has_ended("sales", run_id)
+        return stack.has_ended("stock", run_id)
 
     wait_until(is_done_after_an_answer, "the approved refresh is published")
-    stack.succeeds("sales", run_id)
-    assert stack.main("sales") == rows
-    hold = stack.history("sales")[0].hold
+    stack.succeeds("stock", run_id)
+    assert stack.main("stock") == rows
+    hold = stack.history("stock")[0].hold
     assert (hold.decision, hold.decided_by, hold.note) == ("approved", "admin", "I have looked")
 
 
