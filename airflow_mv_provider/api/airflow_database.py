@@ -25,7 +25,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancehistory import TaskInstanceHistory
 from airflow.models.team import dag_bundle_team_association_table as bundle_teams
 from airflow.utils.types import DagRunType
-from sqlalchemy import Row, Select, literal, or_, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Row, Select, literal, null, or_, select, tuple_, union_all
 from sqlalchemy.orm import Session
 
 from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
@@ -137,6 +137,8 @@ def declared_and_started(session: Session) -> tuple[Declared, Declared]:
     )
 
 
+# Before Airflow 3.2 every DAG takes runs of all types.
+_RUN_TYPES: ColumnElement[Any] = getattr(DagModel, "allowed_run_types", null().label("allowed_run_types"))
 _IS_TABLE = AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True)
 
 
@@ -152,7 +154,7 @@ def _dags_of(reference: type[TaskOutletAssetReference] | type[DagScheduleAssetRe
             DagModel.next_dagrun_create_after,
             DagModel.is_paused,
             DagModel.has_import_errors,
-            DagModel.allowed_run_types,
+            _RUN_TYPES,
             bundle_teams.c.team_name,
             DagModel.owners,
             DagTag.name.label("tag"),

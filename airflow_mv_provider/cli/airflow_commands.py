@@ -1,7 +1,8 @@
 """`airflow mv ...`: the commands of `amv` as Airflow commands, with the database and warehouse configured in Airflow.
 
 Airflow loads every provider's commands for each `airflow` command and builds all their parsers. Importing ours takes a
-second, so only `airflow mv` imports them; for any other command the group is empty.
+second, so only `airflow mv` imports them; for any other command the group is empty. Before Airflow 3.2 providers have
+no commands: `airflow-mv ...` is the same in every version.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 _HELP = "Refreshable Delta tables"
 _TAIL = "The commands of `amv`, with the settings that Airflow uses for its tasks."
+
+
+def program() -> None:
+    """Run the program `airflow-mv`."""
+    from airflow_mv_provider.cli.main import main
+
+    _export_settings()
+    main(prog_name="airflow-mv")
 
 
 def get_commands() -> list[CLICommand]:

@@ -48,7 +48,7 @@ def test_tables_of_an_ingestion_lead_to_each_other(user, store):
 
     shown, alone = (user.get(f"{PAGE}/tables/{name}").text for name in ("orders", "alone"))
 
-    assert "Output of erp, with lines" in text_of(shown)
+    assert "Output of erp , with lines" in text_of(shown)
     assert 'tables/lines"' in shown
     assert "Output of" not in text_of(alone)
 

@@ -66,8 +66,8 @@ class Installed:
         return done.stdout + done.stderr if fails else done.stdout
 
     def mv(self, *command: str) -> Any:
-        """Run `airflow mv ... --json`; return its answer."""
-        return json.loads(self.run("airflow", "mv", *command, "--json").strip().splitlines()[-1])
+        """Run a command with Airflow's settings; return its answer."""
+        return json.loads(self.run("airflow-mv", *command, "--json").strip().splitlines()[-1])
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +118,7 @@ def installed(request: pytest.FixtureRequest, install: Callable[..., Path]) -> I
     found = Installed(place, tuple(map(int, airflow.split("."))), more)
     found.dags.mkdir(parents=True)
     found.run("airflow", "db", "migrate")
-    found.run("airflow", "mv", "db", "migrate")
+    found.run("airflow-mv", "db", "migrate")
     return found
 
 
