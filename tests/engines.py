@@ -47,6 +47,7 @@ _SPLIT = ("tests/scenarios/test_other_hands.py",)
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("engines")
     group.addoption("--connect", action="store_true", help="run the tests of the engine on a Spark Connect server")
+    group.addoption("--no-connectors", action="store_true", help="start Spark without its jars for Kafka and Avro")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -99,7 +100,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if request.config.getoption("--connect"):
         yield from _on_a_server(tmp_path_factory)
     else:
-        yield from _in_this_process()
+        yield from _in_this_process(has_connectors=not request.config.getoption("--no-connectors"))
 
 
 def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -115,7 +116,7 @@ def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         server.kill()
 
 
-def _in_this_process() -> Iterator[Any]:
+def _in_this_process(*, has_connectors: bool) -> Iterator[Any]:
     from airflow_mv_provider.spark.causes.databases import DRIVERS, connectors
     from airflow_mv_provider.spark.session import local_session, warm_start
 
@@ -124,7 +125,8 @@ def _in_this_process() -> Iterator[Any]:
     confs = {name.replace(".", "_"): value for name, value in small_tables.CONFS.items()}
     # The archive of `make setup`, which has no drivers of databases: the classes that it has are the same.
     java_options = f"{small_tables.JAVA_OPTIONS} {warm_start().java_options()}"
-    os.environ["AMV_SPARK_PACKAGES"] = ",".join((*DRIVERS.values(), *connectors().values()))
+    jars = (*DRIVERS.values(), *(connectors().values() if has_connectors else ()))
+    os.environ["AMV_SPARK_PACKAGES"] = ",".join(jars)
     try:
         session = local_session("tests", driver_memory=small_tables.DRIVER_MEMORY, java_options=java_options, **confs)
     finally:

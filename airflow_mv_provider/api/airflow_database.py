@@ -137,7 +137,8 @@ def declared_and_started(session: Session) -> tuple[Declared, Declared]:
     )
 
 
-# Before Airflow 3.2 every DAG takes runs of all types.
+# Before Airflow 3.2 every DAG takes runs of all types, and no DAG is a team's.
+_TEAM: ColumnElement[Any] = bundle_teams.c.get("team_name", null().label("team_name"))
 _RUN_TYPES: ColumnElement[Any] = getattr(DagModel, "allowed_run_types", null().label("allowed_run_types"))
 _IS_TABLE = AssetModel.uri.startswith(ASSET_PREFIX, autoescape=True)
 
@@ -155,7 +156,7 @@ def _dags_of(reference: type[TaskOutletAssetReference] | type[DagScheduleAssetRe
             DagModel.is_paused,
             DagModel.has_import_errors,
             _RUN_TYPES,
-            bundle_teams.c.team_name,
+            _TEAM,
             DagModel.owners,
             DagTag.name.label("tag"),
         )

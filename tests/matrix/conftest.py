@@ -81,13 +81,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Make an environment with some requirements and the wheel."""
+    """Make an environment with some requirements, and the wheel."""
 
-    def install(name: str, *requirements: str) -> Path:
+    def install(name: str, *requirements: str | Path, is_with_wheel: bool = True) -> Path:
         place = tmp_path_factory.mktemp(name)
         uv, python = Path(sys.executable).parent / "uv", place / "venv/bin/python"
         subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, place / "venv"], check=True)
-        command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *requirements, wheel]
+        wanted = (*requirements, wheel) if is_with_wheel else requirements
+        command = [uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", python, *wanted]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return place

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
 from tests.matrix.conftest import PATIENCE_S, ROOT, Installed, Running
 from tests.waiting import wait_until
@@ -56,7 +56,8 @@ TEN, HALF = "SELECT id, 'a' AS v FROM range(10)", "SELECT id, 'a' AS v FROM rang
 
 def rows(installed: Installed, table: str) -> list[dict[str, Any]]:
     """A table's rows, read by delta-rs."""
-    return sorted(DeltaTable(str(installed.warehouse / table)).to_pyarrow_table().to_pylist(), key=repr)
+    query = QueryBuilder().register("t", DeltaTable(str(installed.warehouse / table)))
+    return sorted(query.execute("SELECT * FROM t").read_all().to_pylist(), key=repr)
 
 
 def test_every_module_is_imported(installed):
