@@ -18,7 +18,7 @@ recorded = $(if $(RECORD),--record $(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all test-rest crash-matrix object-store soak \
+.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all test-rest crash-matrix matrix object-store soak \
 	soak-stream soak-hands release-check lint check fast model docs trial-install bench clean
 
 help: ## print this list
@@ -67,6 +67,9 @@ test-rest: $(all) $(gateway) ## of test-all what neither crash-matrix nor soak-h
 
 crash-matrix: $(all) ## kill at every durable write, processes and PostgreSQL too: an hour; RECORD=FILE records it
 	@$(bin)/pytest $(in_two) --every-case -m victim --timeout 3600 $(recorded)
+
+matrix: $(all) ## make environments of older Airflows and Sparks, and run in them what differs; RECORD=FILE records it
+	@$(bin)/pytest $(in_two) --matrix --every-case --timeout 3600 tests/matrix $(recorded)
 
 object-store: $(all) $(gateway) ## run the tests of tables on S3 against a real server of its protocol; needs Go 1.25
 	@$(bin)/pytest --every-case tests/scenarios/test_object_store.py $(recorded)
