@@ -24,7 +24,6 @@ from tests.model.site import (
     PARTITIONS,
     POINTS,
     SOURCES,
-    WRITES,
     Site,
     check_log,
     check_rest,
