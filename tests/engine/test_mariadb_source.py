@@ -181,7 +181,7 @@ def test_what_is_wrong_is_named(shop, statements, source, error, words):
         ({"password": "wrong"}, SourceDeniedError, "Access denied"),
         ({"schema": "nowhere"}, (SourceDeniedError, SourceNotFoundError), "nowhere"),
         ({"port": 0}, SourceUnavailableError, "refused"),
-        ({"host": "127.0.0.1:1/x?a="}, ConnectionUnknownError, "is none"),
+        ({"host": "127.0.0.1:1/x?a="}, ConnectionUnknownError, "is not a host name"),
         ({"extra": {"sslmode": "prefer"}}, ConnectionUnknownError, "verify-full"),
         ({"extra": {"sslmode": "verify-full"}}, SourceUnavailableError, "sslrootcert"),
         ({"extra": {"sslmode": "require", "sslrootcert": "/nowhere.pem"}}, ConnectionUnknownError, "nowhere.pem"),
