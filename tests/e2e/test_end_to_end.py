@@ -151,7 +151,7 @@ def test_a_worker_killed_in_merging_is_resumed_by_the_retry_and_the_page_follows
     published = stack.history("sales")[0]
     assert (published.outcome, stack.status("sales").phase) == (Outcome.PUBLISHED, Phase.NORMAL)
     page.goto(f"/mv/tables/sales/refreshes/{published.refresh_id}")
-    page.get_by_text("Killed, work lost").first.wait_for()
+    page.locator(".legend").get_by_text("Killed, work lost").wait_for()
     lanes = page.locator(".lane-names").get_by_role("link").all_inner_texts()
     assert lanes == ["begin, try 1", "stage, try 1", "merge, try 1", "merge, try 2", "cleanup, try 1"]
     page.close()
