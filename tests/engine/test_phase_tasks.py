@@ -70,20 +70,34 @@ def test_a_refresh_that_fails_says_how_long_it_worked(lake):
     assert report.phase_seconds["REFRESHING"] > 0
 
 
-@pytest.mark.parametrize("phase", [Phase.REFRESHING, pytest.param(Phase.MERGING, marks=pytest.mark.in_test_all)])
-def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake, phase):
+def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
     lake.write("SELECT id FROM range(5)")
     lake.apply()
     caller = lake.caller()
     begun = lake.refresher().begin("orders", caller)
     lake.refresher().park(begun)
-    if phase is Phase.MERGING:
-        lake.refresher().resume(begun.own.refresh_id, caller, until=phase)
     lake.store.request_cancel(begun.table.id, "ann")
     without_spark = Refresher(lake.store, lake.settings, session=lambda: pytest.fail("Spark was started"))
 
     with pytest.raises(RefreshCancelledError):
         without_spark.resume(begun.own.refresh_id, caller, until=Phase.CLEANUP)
+
+    assert lake.phase() == "NORMAL"
+    assert lake.store.report(begun.own.refresh_id).outcome is Outcome.CANCELLED
+
+
+@pytest.mark.in_test_all
+def test_a_task_whose_compared_refresh_is_to_be_cancelled_ends_it_once_it_has_read_the_tables_log(lake):
+    lake.write("SELECT id FROM range(5)")
+    lake.apply()
+    caller = lake.caller()
+    begun = lake.refresher().begin("orders", caller)
+    lake.refresher().park(begun)
+    lake.refresher().resume(begun.own.refresh_id, caller, until=Phase.MERGING)
+    lake.store.request_cancel(begun.table.id, "ann")
+
+    with pytest.raises(RefreshCancelledError):
+        lake.refresher().resume(begun.own.refresh_id, caller, until=Phase.CLEANUP)
 
     assert lake.phase() == "NORMAL"
     assert lake.store.report(begun.own.refresh_id).outcome is Outcome.CANCELLED
