@@ -69,8 +69,10 @@ def main(folder: Path) -> None:
                 write(page, folder / f"{name}-{theme}.png")
         for name, path in (("list", "/mv/"), ("table", "/mv/tables/orders")):
             write(window(path, viewport=NARROW, color_scheme="light"), folder / f"{name}-narrow.png")
-        for name, path in (("over-time", "/mv/tables/orders/over-time?range=all"), ("lineage", "/mv/lineage")):
-            write(window(path, viewport=WIDE, color_scheme="light"), folder / f"{name}-light.png")
+        over_time = window("/mv/tables/orders/over-time?range=all", viewport=WIDE, color_scheme="light")
+        write(over_time, folder / "over-time-light.png")
+        for theme in ("light", "dark"):
+            write(window("/mv/lineage", viewport=WIDE, color_scheme=theme), folder / f"lineage-{theme}.png")
         page = window("/mv/", viewport=TALL, color_scheme="light")
         page.get_by_label("All on this page").check()
         page.locator("#picked-refresh").click()
