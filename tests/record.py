@@ -5,7 +5,8 @@
 `@pytest.mark.victim("...")` says what dies in a test; a test that lets several die at once names each of its cases
 with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that came to its end writes
 a record. One that did not, or in which a test failed, leaves FILE.part: the same command goes on from there, without
-the tests that have passed. Commits in between may change documents and test files, whose own tests are run again.
+the tests that have passed. Commits in between may change test files that no other file imports: their tests are run
+again.
 """
 
 from __future__ import annotations
@@ -166,10 +167,11 @@ class _Recorder:
             return {}
         found: dict[str, Any] = json.loads(self._part.read_text(encoding="utf-8"))
         then, now = found["surroundings"], self._surroundings
-        if now["is_changed_since"] or any(then[name] != now[name] for name in ("versions", "cores")):
+        is_committed = not then["is_changed_since"] and not now["is_changed_since"]
+        if not is_committed or any(then[name] != now[name] for name in ("versions", "cores")):
             return {}
         changed = _changed_since(then["commit"])
-        if changed is None or not all(map(_is_test_or_words, changed)):
+        if changed is None or not all(map(_decides_of_itself, changed)):
             return {}
         same = {test: cases for test, cases in found["tests"].items() if test.partition("::")[0] not in changed}
         return found | {"tests": same}
@@ -193,11 +195,15 @@ def _changed_since(commit: str) -> list[str] | None:
     return done.stdout.split() if done.returncode == 0 else None
 
 
-def _is_test_or_words(path: str) -> bool:
-    """True if a file decides of no other test than its own whether it passes; what tests share is not of them."""
-    of_tests = path.startswith("tests/")
-    is_test = of_tests and path.rpartition("/")[2].startswith("test_")
-    return is_test or path.startswith("tests/records/") or path == "tests/record.py" or path.endswith(".md")
+def _decides_of_itself(path: str) -> bool:
+    """True if a file decides of no other tests than its own whether they pass: a test file that no other imports."""
+    if path.startswith("tests/records/") or path == "tests/record.py":
+        return True
+    folder, _, name = path.rpartition("/")
+    if path.partition("/")[0] != "tests" or not name.startswith("test_"):
+        return False
+    module = f"{folder}/{name.removesuffix('.py')}".replace("/", ".")
+    return not any(module in file.read_text(encoding="utf-8") for file in Path(__file__).parent.rglob("*.py"))
 
 
 def _has_passed(cases: list[dict[str, Any]]) -> bool:

@@ -95,14 +95,20 @@ def test_three():
 Run = Callable[..., int]
 
 
-def commit(place: Path, files: dict[str, str]) -> None:
-    """Commit files in the repository of a test, which is made if there is none."""
+def commit(place: Path, files: dict[str, str]) -> str:
+    """Commit files in the repository of a test, which is made if there is none; returns the commit."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True, check=True).stdout.strip()
+
     for name, text in files.items():
-        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(place)]
-    for arguments in (["init", "--quiet"], ["add", "--force", *files], ["commit", "--quiet", "-m", "all"]):
-        subprocess.run([*git, *arguments], check=True)
+    git("init", "--quiet")
+    git("add", "--force", *files)
+    git("commit", "--quiet", "-m", "all")
+    return git("rev-parse", "HEAD")
 
 
 @pytest.fixture
@@ -142,8 +148,13 @@ def test_two():
 @pytest.mark.parametrize(
     ("changed", "ran"),
     [
-        ({"README.md": "read me"}, "fails three"),
+        ({"tests/records/b.json": "{}"}, "fails three"),
         ({"tests/test_0.py": OTHER + "    assert True\n"}, "two fails three"),
+        (
+            {"tests/test_b.py": "from tests.test_0 import test_two as _\n", "tests/test_0.py": OTHER + "\n"},
+            "two one fails three",
+        ),
+        ({"README.md": "read me"}, "two one fails three"),
         ({"tests/helper.py": "x = 1"}, "two one fails three"),
         ({"package.py": "x = 1"}, "two one fails three"),
     ],
@@ -159,6 +170,18 @@ def test_after_a_commit_only_what_it_may_change_is_run_again(tmp_path, run, chan
 
     assert (tmp_path / "ran").read_text().split() == ran.split()
     assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 4}
+
+
+def test_what_passed_on_changes_that_were_not_committed_is_run_again(tmp_path, run):
+    commit(tmp_path, {"package.py": "x = 1"})
+    (tmp_path / "package.py").write_text("x = 2")
+    assert run() == pytest.ExitCode.INTERRUPTED
+    (tmp_path / "mended").touch()
+    (tmp_path / "package.py").write_text("x = 1")
+
+    assert run() == pytest.ExitCode.OK
+
+    assert (tmp_path / "ran").read_text().split() == ["one", "fails", "three"] * 2
 
 
 def test_run_in_which_a_test_failed_goes_on_with_that(tmp_path, run):
@@ -228,31 +251,12 @@ def test_record_speaks_for_the_code_that_it_ran_on_alone(release_check, record, 
     assert release_check.obstacle(record, changes) == why
 
 
-@pytest.fixture
-def committed(tmp_path: Path) -> Callable[[str, str], str]:
-    """Commit a file's text in a repository of the test's own; returns the commit."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip()
-
-    def committed(name: str, text: str) -> str:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-        git("add", "--all")
-        git("commit", "--quiet", "-m", name)
-        return git("rev-parse", "HEAD")
-
-    git("init", "--quiet")
-    return committed
-
-
-def test_only_changes_of_the_protocol_outdate_a_record(release_check, committed, tmp_path):
-    recorded = committed("airflow_mv_provider/runner/a.py", "x = 1")
-    committed("docs/a.md", "x")
+def test_only_changes_of_the_protocol_outdate_a_record(release_check, tmp_path):
+    recorded = commit(tmp_path, {"airflow_mv_provider/runner/a.py": "x = 1"})
+    commit(tmp_path, {"docs/a.md": "x"})
     assert release_check.changes_since(recorded, tmp_path) == []
 
-    added = committed("airflow_mv_provider/core/a.py", "x = 1")
+    added = commit(tmp_path, {"airflow_mv_provider/core/a.py": "x = 1"})
 
     assert release_check.changes_since(recorded, tmp_path) == [added]
     assert release_check.changes_since("0" * 40, tmp_path) == [""]
@@ -274,9 +278,9 @@ def test_only_changes_of_the_protocol_outdate_a_record(release_check, committed,
         ("x = 'One.'", "x = 'Another.'", True),
     ],
 )
-def test_words_that_only_people_read_outdate_no_record(release_check, committed, tmp_path, before, after, outdates):
-    recorded = committed("airflow_mv_provider/core/a.py", before)
-    changed = committed("airflow_mv_provider/core/a.py", after)
+def test_words_that_only_people_read_outdate_no_record(release_check, tmp_path, before, after, outdates):
+    recorded = commit(tmp_path, {"airflow_mv_provider/core/a.py": before})
+    changed = commit(tmp_path, {"airflow_mv_provider/core/a.py": after})
 
     assert release_check.changes_since(recorded, tmp_path) == ([changed] if outdates else [])
 
