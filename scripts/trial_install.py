@@ -37,9 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="amv-trial-") as folder:
         home, warehouse = Path(folder, "airflow"), Path(folder, "warehouse")
         environment = {
-            **{
-                name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AMV_", "PYTHON"))
-            },
+            **{name: value for name, value in os.environ.items() if not name.startswith(_OF_OTHERS)},
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__MV__WAREHOUSE": str(warehouse),
@@ -75,7 +73,7 @@ def install(venv: Path, readme: str, environment: Mapping[str, str]) -> None:
 
 def write_tables(dags: Path, warehouse: Path, readme: str) -> None:
     """Write the README's definition and DAG, and the files that they read."""
-    dags.mkdir(parents=True)
+    dags.mkdir(parents=True, exist_ok=True)
     for language, name in (("yaml", "tables.yaml"), ("python", "sales.py")):
         (text,) = re.findall(rf"```{language}\n(.*?)```", readme, re.DOTALL)
         (dags / name).write_text(text, encoding="utf-8")

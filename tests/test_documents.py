@@ -9,14 +9,10 @@ import pytest
 import yaml
 
 from airflow_mv_provider.definition_file import parse_file
+from tests.documents import ROOT, blocks, documents
 
-ROOT = Path(__file__).parent.parent
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", flags=re.DOTALL)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-
-
-def documents() -> list[Path]:
-    return sorted(file for folder in (".", "docs", "benchmarks") for file in (ROOT / folder).glob("*.md"))
 
 
 def anchors(document: Path) -> set[str]:
@@ -56,15 +52,6 @@ def test_dead_links_are_found(tmp_path: Path) -> None:
     )
 
     assert dead_links(page) == ["#two", "other.md"]
-
-
-def blocks(language: str) -> list[tuple[str, str]]:
-    """Return the examples in a language, each with where it is."""
-    found = []
-    for page in documents():
-        texts = re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-        found += [(f"{page.name} {number}", text) for number, text in enumerate(texts)]
-    return found
 
 
 @pytest.mark.parametrize(("where", "text"), [pytest.param(*each, id=each[0]) for each in blocks("yaml")])

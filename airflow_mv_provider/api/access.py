@@ -38,7 +38,8 @@ def readable(user: BaseUser, found: Declared) -> Declared:
     manager = get_auth_manager()
     may_read: set[str] = set()
     for team, dag_ids in by_team.items():
-        may_read |= manager.filter_authorized_dag_ids(dag_ids=dag_ids, user=user, method="GET", team_name=team)
+        of_team = {} if team is None else {"team_name": team}  # an argument that Airflow 3.1 does not know
+        may_read |= manager.filter_authorized_dag_ids(dag_ids=dag_ids, user=user, method="GET", **of_team)
     return {table: tuple(dag for dag in dags if dag.dag_id in may_read) for table, dags in found.items()}
 
 

@@ -36,7 +36,7 @@ def test_examples_are_commands(example: str) -> None:
 
 
 ROOT = Path(__file__).parents[2]
-_TYPED = re.compile(r"(?:^(?: {4})?(?:\$ )?|`)(?:amv|airflow mv) ([^`\n]*)", re.MULTILINE)
+_TYPED = re.compile(r"(?:^(?: {4})?(?:\$ )?|`)(?:amv|airflow[ -]mv) ([^`\n]*)", re.MULTILINE)
 _END = re.compile(r"\s(?:[|>;&#]|\()")
 
 

@@ -70,12 +70,18 @@ def test_a_refresh_that_fails_says_how_long_it_worked(lake):
     assert report.phase_seconds["REFRESHING"] > 0
 
 
-def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
+def parked(lake, caller):
+    """Begin a refresh, whose next task has not come yet."""
     lake.write("SELECT id FROM range(5)")
     lake.apply()
-    caller = lake.caller()
     begun = lake.refresher().begin("orders", caller)
     lake.refresher().park(begun)
+    return begun
+
+
+def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(lake):
+    caller = lake.caller()
+    begun = parked(lake, caller)
     lake.store.request_cancel(begun.table.id, "ann")
     without_spark = Refresher(lake.store, lake.settings, session=lambda: pytest.fail("Spark was started"))
 
@@ -88,11 +94,8 @@ def test_a_task_whose_refresh_is_to_be_cancelled_ends_it_without_starting_spark(
 
 @pytest.mark.in_test_all
 def test_a_task_whose_compared_refresh_is_to_be_cancelled_ends_it_once_it_has_read_the_tables_log(lake):
-    lake.write("SELECT id FROM range(5)")
-    lake.apply()
     caller = lake.caller()
-    begun = lake.refresher().begin("orders", caller)
-    lake.refresher().park(begun)
+    begun = parked(lake, caller)
     lake.refresher().resume(begun.own.refresh_id, caller, until=Phase.MERGING)
     lake.store.request_cancel(begun.table.id, "ann")
 
@@ -105,11 +108,8 @@ def test_a_task_whose_compared_refresh_is_to_be_cancelled_ends_it_once_it_has_re
 
 @pytest.mark.in_test_all
 def test_who_takes_over_and_finds_nothing_left_has_a_row_of_its_own(lake):
-    lake.write("SELECT id FROM range(5)")
-    lake.apply()
     dead = lake.caller()
-    begun = lake.refresher().begin("orders", dead)
-    lake.refresher().park(begun)
+    begun = parked(lake, dead)
     lake.refresher().resume(begun.own.refresh_id, dead, until=Phase.MERGING)
     lake.clock.pass_ms(lake.settings.handover_ms + 1)
 
@@ -123,11 +123,8 @@ def test_who_takes_over_and_finds_nothing_left_has_a_row_of_its_own(lake):
 
 @pytest.mark.in_test_all
 def test_who_does_all_phases_and_finds_nothing_left_reports_what_was_taken_over(lake):
-    lake.write("SELECT id FROM range(5)")
-    lake.apply()
     dead = lake.caller()
-    begun = lake.refresher().begin("orders", dead)
-    lake.refresher().park(begun)
+    begun = parked(lake, dead)
     lake.refresher().resume(begun.own.refresh_id, dead, until=Phase.MERGING)
     lake.clock.pass_ms(lake.settings.handover_ms + 1)
 

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from scripts.ports import free_port
+from tests.e2e.stack import signed_in
 from tests.waiting import wait_for_server, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -132,10 +133,7 @@ class Running:
 
     @contextmanager
     def user(self, name: str) -> Iterator[httpx.Client]:
-        with httpx.Client(base_url=self.url, timeout=60, trust_env=False) as client:
-            answer = client.post("/auth/token", json={"username": name, "password": name})
-            assert answer.is_success, answer.text
-            client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+        with signed_in(self.url, name, name) as client:
             yield client
 
     def ask(self, method: str, path: str, **body: Any) -> Any:

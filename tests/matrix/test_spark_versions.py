@@ -32,7 +32,7 @@ CORE = (
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_engines_core_tests_pass(install: Callable[..., Path], version: str, engine: str) -> None:
     place = install(
-        f"spark-{version}", f"pyspark[connect]=={version}", "delta-spark>=4.0,!=4.4.1", *NEEDED, is_with_wheel=False
+        f"spark-{version}", f"pyspark[connect]=={version}", "delta-spark>=4.4,!=4.4.1", *NEEDED, is_with_wheel=False
     )
     files = [f"tests/engine/test_{name}.py" for name in CORE]
     options = ["--connect"] if engine == "connect" else ["--no-connectors"]

@@ -12,7 +12,7 @@ import pytest
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.scope.scope import Scope
 from tests.airflow_home import DAGS
-from tests.test_documents import blocks
+from tests.documents import blocks
 
 TEXT = (Path(__file__).parents[2] / "docs/airflow.md").read_text(encoding="utf-8")
 
