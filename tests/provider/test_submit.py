@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from datetime import datetime
 from pathlib import Path
 
@@ -22,7 +24,8 @@ from tests.standalone import StandaloneCluster, cluster
 from tests.waiting import wait_until
 
 __all__ = ["cluster"]
-pytestmark = pytest.mark.slow
+# The apache-spark provider leaves the pipe open from which it has read what spark-submit prints.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:unclosed file <_io.FileIO:ResourceWarning")]
 
 DAG_TEXT = """
 from datetime import timedelta
@@ -67,7 +70,9 @@ def submitted(home, airflow, cluster: StandaloneCluster, monkeypatch: pytest.Mon
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.chdir(home.root.parent)
-    return airflow.load("submitted", DAG_TEXT)
+    yield airflow.load("submitted", DAG_TEXT)
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        gc.collect()  # here, and not in a test that has nothing to do with it
 
 
 def history(home):
