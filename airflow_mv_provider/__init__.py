@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         BeginRefreshOperator,
         CleanupRefreshOperator,
         MergeRefreshOperator,
+        RefreshOptions,
         RefreshTableOperator,
         StageRefreshOperator,
     )
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.sources.query.model import Query
     from airflow_mv_provider.sources.spark.model import SparkSource
     from airflow_mv_provider.triggers.commits import DeltaCommitTrigger, delta_asset
+    from airflow_mv_provider.triggers.wait import TableTrigger
 
 __version__ = "0.1.0"
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "Query",
     "RecoverTablesOperator",
     "RefreshNotifier",
+    "RefreshOptions",
     "RefreshTableOperator",
     "RefreshableTable",
     "ResumeTableOperator",
@@ -92,6 +95,7 @@ __all__ = [
     "SubmitRefreshTableOperator",
     "TableFreshnessSensor",
     "TablePhaseSensor",
+    "TableTrigger",
     "WhyRowOperator",
     "delta_asset",
     "freshness_deadline",
@@ -128,6 +132,7 @@ _MODULES = {
     "Query": "airflow_mv_provider.sources.query.model",
     "RecoverTablesOperator": "airflow_mv_provider.operators.maintenance",
     "RefreshNotifier": "airflow_mv_provider.notifications",
+    "RefreshOptions": "airflow_mv_provider.operators.refresh",
     "RefreshTableOperator": "airflow_mv_provider.operators.refresh",
     "RefreshableTable": "airflow_mv_provider.core.definition.table",
     "ResumeTableOperator": "airflow_mv_provider.operators.maintenance",
@@ -138,6 +143,7 @@ _MODULES = {
     "SubmitRefreshTableOperator": "airflow_mv_provider.operators.submit",
     "TableFreshnessSensor": "airflow_mv_provider.sensors.freshness",
     "TablePhaseSensor": "airflow_mv_provider.sensors.phase",
+    "TableTrigger": "airflow_mv_provider.triggers.wait",
     "WhyRowOperator": "airflow_mv_provider.operators.row_history",
     "delta_asset": "airflow_mv_provider.triggers.commits",
     "freshness_deadline": "airflow_mv_provider.deadlines",

@@ -24,7 +24,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [_modules("airflow_mv_provider.hooks.mv")],
         "operators": [_modules(*(f"airflow_mv_provider.operators.{name}" for name in _OPERATORS))],
         "sensors": [_modules(*(f"airflow_mv_provider.sensors.{name}" for name in ("phase", "freshness", "health")))],
-        "triggers": [_modules("airflow_mv_provider.triggers.commits")],
+        "triggers": [_modules("airflow_mv_provider.triggers.commits", "airflow_mv_provider.triggers.wait")],
         "extra-links": ["airflow_mv_provider.links.TableLink", "airflow_mv_provider.links.HistoryLink"],
         "notifications": [
             "airflow_mv_provider.notifications.RefreshNotifier",

@@ -75,7 +75,6 @@ class FreshnessNotifier(BaseNotifier):
         http_conn_id: As of `RefreshNotifier`.
         prefix: As of `RefreshNotifier`.
         mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
-        database_url: Address of the metadata database, instead of a connection.
         context: Given by Airflow when a deadline was missed.
     """
 
@@ -88,22 +87,21 @@ class FreshnessNotifier(BaseNotifier):
         *,
         prefix: str = "",
         mv_conn_id: str | None = None,
-        database_url: str | None = None,
         context: Context | None = None,
     ) -> None:
         super().__init__(context)
         self.table, self.http_conn_id, self.prefix = table, http_conn_id, prefix
-        self.mv_conn_id, self.database_url = mv_conn_id, database_url
+        self.mv_conn_id = mv_conn_id
 
     def notify(self, context: Context) -> None:
         """Post the message, or log it without a connection."""
-        hook = MvHook(self.mv_conn_id, database_url=self.database_url)
+        hook = MvHook(self.mv_conn_id)
         address = None if self.http_conn_id is None else _address_of(BaseHook.get_connection(self.http_conn_id))
         self._send(hook.settings(), address, context)
 
     async def async_notify(self, context: Context) -> None:
         """Do the same in the triggerer, without blocking its event loop."""
-        settings = await MvHook(self.mv_conn_id, database_url=self.database_url).asettings()
+        settings = await MvHook(self.mv_conn_id).asettings()
         found = None if self.http_conn_id is None else await BaseHook.aget_connection(self.http_conn_id)
         await asyncio.to_thread(self._send, settings, None if found is None else _address_of(found), context)
 

@@ -338,6 +338,7 @@ def test_provider_info_loads_nothing_but_the_package():
 SHOWN_ONLY = {
     "cli/progress_bar.py": "the time of day beside a line of progress",
     "operators/task.py": "when Airflow looks again: early or late, it looks",
+    "triggers/wait.py": "when a task has waited long enough",
     "sensors/freshness.py": "how old a person lets a table be, in hours",
 }
 

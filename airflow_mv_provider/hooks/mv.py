@@ -2,7 +2,7 @@
 
 Each setting is taken from the first of these sources that has it; `tests/provider/test_hook.py` checks the order:
 
-    1  the operator's arguments            database_url, warehouse, mv_conn_id
+    1  the connection that a task names    mv_conn_id
     2  the [mv] section                    AIRFLOW__MV__SQL_ALCHEMY_CONN, AIRFLOW__MV__WAREHOUSE, ...
     3  AMV_* variables                     AMV_DATABASE_URL, AMV_WAREHOUSE, ... as the command line reads them
     4  the connection mv_state_default     host, schema, login, password and extra give the address
@@ -58,8 +58,6 @@ class MvHook(BaseHook):
     Args:
         mv_conn_id: A connection of type `mv`; without it, `mv_state_default` supplies settings that no other source
             has.
-        database_url: SQLAlchemy URL; use a connection or `[mv] sql_alchemy_conn` instead for a URL with a password.
-        warehouse: Root of the tables and of the workspaces.
     """
 
     conn_name_attr = "mv_conn_id"
@@ -67,12 +65,9 @@ class MvHook(BaseHook):
     conn_type = "mv"
     hook_name = "Refreshable tables (state)"
 
-    def __init__(
-        self, mv_conn_id: str | None = None, *, database_url: str | None = None, warehouse: str | None = None
-    ) -> None:
+    def __init__(self, mv_conn_id: str | None = None) -> None:
         super().__init__()
         self.mv_conn_id = mv_conn_id
-        self._arguments = _present({_DATABASE: database_url, _WAREHOUSE: warehouse})
 
     def settings(self) -> Settings:
         """Return the settings of this hook.
@@ -195,7 +190,7 @@ class MvHook(BaseHook):
         )
 
     def _known(self, named: Mapping[str, str]) -> ChainMap[str, str]:
-        return ChainMap(dict(self._arguments), dict(named), _options(), _present(os.environ))
+        return ChainMap(dict(named), _options(), _present(os.environ))
 
     def _default_connection(self) -> Mapping[str, str]:
         try:

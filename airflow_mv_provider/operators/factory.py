@@ -42,7 +42,7 @@ def refresh_dags(definition_file: str | Path, *, on_late: Callback | None = None
         definition_file: Path relative to the calling file.
         on_late: Called when a run has not ended before its table is late, for tables with a freshness target; see
             `deadlines`.
-        task_args: Arguments of every task: mv_conn_id, warehouse, on_failure_callback, queue, ...
+        task_args: Arguments of every task: mv_conn_id, on_failure_callback, queue, ...
 
     Raises:
         DefinitionError: Which Airflow shows as an import error.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import TaskGroup
 
-from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.operators.ingest import (
     FinishIngestionOperator,
@@ -19,6 +18,7 @@ from airflow_mv_provider.operators.refresh import (
     BeginRefreshOperator,
     CleanupRefreshOperator,
     MergeRefreshOperator,
+    RefreshOptions,
     StageRefreshOperator,
 )
 
@@ -28,28 +28,17 @@ def refresh_table_group(
     *,
     group_id: str | None = None,
     definition_file: str | None = None,
-    read_only: bool = False,
-    overrides: Sequence[str] = (),
-    force: bool = False,
-    partitions: Sequence[object] = (),
-    partition_from: str | None = None,
-    partition_until: str | None = None,
+    options: RefreshOptions | None = None,
     interval: Grain | None = None,
     interval_format: str | None = None,
-    stale_only: bool = False,
-    strategy: RequestedStrategy | None = None,
-    queue_timeout: timedelta | float | None = None,
-    mv_conn_id: str | None = None,
-    database_url: str | None = None,
-    warehouse: str | None = None,
     **task_args: Any,
 ) -> TaskGroup:
     """Return the task group begin → stage → merge → cleanup for one table, in the current DAG context.
 
     Args:
         group_id: Defaults to `refresh_<table>`.
-        task_args: Arguments of each of the four tasks: retries, pool, queue, ... For the others see
-            `operators.refresh`.
+        task_args: Arguments of each of the four tasks: mv_conn_id, queue_timeout, retries, pool, queue, ... For the
+            others see `operators.refresh`.
 
     `merge` has the table's asset among its outlets.
 
@@ -57,32 +46,19 @@ def refresh_table_group(
     rule are then skipped too; set `trigger_rule="none_failed"` on tasks that should run in any case.
     """
     name = table.name if isinstance(table, RefreshableTable) else table
-    shared = task_args | {
-        "mv_conn_id": mv_conn_id,
-        "database_url": database_url,
-        "warehouse": warehouse,
-        "queue_timeout": queue_timeout,
-    }
     with TaskGroup(group_id or f"refresh_{(name or 'table').replace('.', '_')}") as group:
         begin = BeginRefreshOperator(
             task_id="begin",
             table=table,
             definition_file=definition_file,
-            read_only=read_only,
-            overrides=overrides,
-            force=force,
-            partitions=partitions,
-            partition_from=partition_from,
-            partition_until=partition_until,
+            options=options,
             interval=interval,
             interval_format=interval_format,
-            stale_only=stale_only,
-            strategy=strategy,
-            **shared,
+            **task_args,
         )
-        stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **shared)
-        merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, table=name, **shared)
-        cleanup = CleanupRefreshOperator(task_id="cleanup", refresh_id=begin.output, **shared)
+        stage = StageRefreshOperator(task_id="stage", refresh_id=begin.output, **task_args)
+        merge = MergeRefreshOperator(task_id="merge", refresh_id=begin.output, table=name, **task_args)
+        cleanup = CleanupRefreshOperator(task_id="cleanup", refresh_id=begin.output, **task_args)
         stage >> merge >> cleanup
     return group
 
@@ -92,10 +68,6 @@ def ingest_group(
     tables: Sequence[str | RefreshableTable],
     *,
     group_id: str | None = None,
-    queue_timeout: timedelta | float | None = None,
-    mv_conn_id: str | None = None,
-    database_url: str | None = None,
-    warehouse: str | None = None,
     **task_args: Any,
 ) -> TaskGroup:
     """Return the task group stage → publish, a task for each table → finish, in the current DAG context.
@@ -104,28 +76,24 @@ def ingest_group(
         ingestion: Its name.
         tables: Its tables; definitions are registered by `stage`, each time it runs.
         group_id: Defaults to `ingest_<ingestion>`.
-        task_args: Arguments of each of the tasks: retries, pool, queue, ... For the others see `operators.task`.
+        task_args: Arguments of each of the tasks: mv_conn_id, queue_timeout, retries, pool, queue, ...
 
     Each table's task has its asset among its outlets, and fails alone if its table is left behind. `finish` runs
     whatever became of the tables, and fails if one was left behind.
     """
-    shared = task_args | {
-        "mv_conn_id": mv_conn_id,
-        "database_url": database_url,
-        "warehouse": warehouse,
-        "queue_timeout": queue_timeout,
-    }
     definitions = [each for each in tables if isinstance(each, RefreshableTable)]
     names = [each.name if isinstance(each, RefreshableTable) else each for each in tables]
     with TaskGroup(group_id or f"ingest_{ingestion.replace('.', '_')}") as group:
-        stage = StageIngestionOperator(task_id="stage", ingestion=ingestion, tables=definitions, names=names, **shared)
+        stage = StageIngestionOperator(
+            task_id="stage", ingestion=ingestion, tables=definitions, names=names, **task_args
+        )
         publish = [
             PublishIngestedOperator(
-                task_id=f"publish_{name.replace('.', '_')}", table=name, staged=stage.output, **shared
+                task_id=f"publish_{name.replace('.', '_')}", table=name, staged=stage.output, **task_args
             )
             for name in names
         ]
-        last = {**shared, "trigger_rule": "all_done"}
+        last = {**task_args, "trigger_rule": "all_done"}
         finish = FinishIngestionOperator(task_id="finish", ingestion=ingestion, staged=stage.output, **last)
         stage >> publish >> finish
     return group

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
-from airflow.sdk import Context
+from airflow.sdk import Context, XComArg
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.compat import AirflowSkipException
@@ -32,7 +33,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
-from airflow_mv_provider.core.scope.scope import Scope, asked_scope
+from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
@@ -44,6 +45,38 @@ if TYPE_CHECKING:
 _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 
 
+RefreshOptions = TypedDict(
+    "RefreshOptions",
+    {
+        "partitions": Sequence[object],
+        "from": str | None,
+        "until": str | None,
+        "stale": bool,
+        "strategy": RequestedStrategy | None,
+        "read_only": bool,
+        "force": bool,
+        "reload": bool,
+        "hold": bool,
+        "overrides": Sequence[str],
+        "note": str | None,
+    },
+    total=False,
+)
+"""The options of a refresh; a run's params have the same names.
+
+partitions    Refresh only these: each a value, or the list of all partition columns' values.
+from, until   Refresh only partitions whose first column is at least, or below this.
+stale         Leave out partitions that partial refreshes have already brought to the source's present state.
+strategy      How the table is brought up to date; default as in the definition.
+read_only     Compute and report the differences, write nothing to the table.
+force         Compare even if the source reports no change.
+reload        Read a log, such as a topic, from its start.
+hold          Wait for a person's decision before the table is changed.
+overrides     Names of guards to override.
+note          Why, for the history.
+"""
+
+
 class FirstTask(MvOperator):
     """Base of the operators that begin a refresh.
 
@@ -51,25 +84,18 @@ class FirstTask(MvOperator):
         table: Name of a registered table, or a definition, which is registered each time the task runs.
         definition_file: YAML file with the definition, relative to the DAG's file; `table` selects one of several
             tables.
-        read_only: Compute and report the differences, write nothing to the table.
-        overrides: Names of guards to override.
-        force: Compare even if the source reports no change.
-        partitions: Refresh only these: each a value, or the list of all partition columns' values.
-        partition_from: Refresh only partitions whose first column is at least this.
-        partition_until: Refresh only partitions whose first column is below this.
+        options: What is refreshed and how, as `RefreshOptions`: `{"partitions": ["{{ ds }}"], "read_only": True}`.
         interval: Duration of one value of the first partition column: refresh only the partitions of the run's own
             interval, which scheduled runs and backfills have (see `core.scope.interval`). A run without one
             refreshes everything that is new.
         interval_format: `strftime` format of that column's values; default ISO dates.
-        stale_only: Leave out partitions that partial refreshes have already brought to the source's present state.
-        strategy: How the table is brought up to date; default as in the definition.
 
-    The run's params `read_only`, `overrides` with their `note`, `force`, `scope`, `partitions`, `from`, `until`,
-    `stale`, `strategy` and `hold` are added to these arguments. A run cannot change partitions or a range given as
-    arguments; it can replace the interval. Other params are refused unless the DAG or the task declares them.
+    A run's params, which have the options' names, are added to the options. A run cannot change the partitions or the
+    range that the options have; it can replace the interval. Other params are refused unless the DAG or the task
+    declares them.
     """
 
-    template_fields: Sequence[str] = ("table", "partitions", "partition_from", "partition_until")
+    template_fields: Sequence[str] = ("table", "options")
     publishes: ClassVar[bool] = True
 
     def __init__(
@@ -77,16 +103,9 @@ class FirstTask(MvOperator):
         *,
         table: str | RefreshableTable | None = None,
         definition_file: str | None = None,
-        read_only: bool = False,
-        overrides: Sequence[str] = (),
-        force: bool = False,
-        partitions: Sequence[object] = (),
-        partition_from: str | None = None,
-        partition_until: str | None = None,
+        options: RefreshOptions | None = None,
         interval: Grain | None = None,
         interval_format: str | None = None,
-        stale_only: bool = False,
-        strategy: RequestedStrategy | None = None,
         **kwargs: Any,
     ) -> None:
         name = table.name if isinstance(table, RefreshableTable) else table
@@ -97,14 +116,9 @@ class FirstTask(MvOperator):
         self.table = name
         self.definition = table if isinstance(table, RefreshableTable) else None
         self.definition_file = definition_file
-        # Validates the arguments while the DAG is parsed.
-        Request(read_only, tuple(overrides), force, is_stale_only=stale_only, strategy=strategy)
-        self.strategy = strategy
-        self.read_only, self.overrides, self.force, self.stale_only = read_only, overrides, force, stale_only
-        self.partitions = partitions
+        parse_request(_known(options))  # checks them while the DAG is parsed
+        self.options = options
         self.interval, self.interval_format = interval, interval_format
-        self.partition_from = partition_from
-        self.partition_until = partition_until
 
     def begin(self, apply: Callable[[RefreshableTable], object], context: Context) -> tuple[str, Request]:
         """Register the definition if this task has one; return the table's name and the request.
@@ -129,28 +143,25 @@ class FirstTask(MvOperator):
     @property
     def mv_written(self) -> str | None:
         """What this task refreshes, as its author has written it; None if that is known only at run time."""
-        if not isinstance(self.table, str) or not isinstance(self.partitions, list | tuple):
-            return None  # the table is named in the definition file, or another task returns the partitions
+        if not isinstance(self.table, str) or _known(self.options) != dict(self.options or {}):
+            return None  # the table is named in the definition file, or another task returns an option
         with suppress(ArgumentError):
-            return DeclaredRefresh((self.table,), self._written(self._own_scope())).to_json()
+            return DeclaredRefresh((self.table,), self._written()).to_json()
         return None
 
-    def _own_scope(self) -> Scope:
-        return asked_scope(self.partitions, self.partition_from, self.partition_until)
-
-    def _written(self, scope: Scope) -> Request:
-        return Request(self.read_only, tuple(self.overrides), self.force, scope, self.stale_only, self.strategy)
+    def _written(self) -> Request:
+        return parse_request(self.options or {})
 
     def _request(self, context: Context) -> Request:
         params = context["params"]
         run = parse_request(params, {*self.dag.params, *self.params})
         check_note(run)
-        scope = self._own_scope()
+        written = self._written()
         if self.interval is not None and not names_scope(params):
             bounds = interval_of(context, self.interval, self.interval_format)
             if bounds is not None:
-                scope = asked_scope((), *bounds)
-        return combined(self._written(scope), run)
+                written = replace(written, scope=asked_scope((), *bounds))
+        return combined(written, run)
 
     def _from_file(self) -> RefreshableTable | None:
         if self.definition_file is None:
@@ -163,6 +174,15 @@ class FirstTask(MvOperator):
                 self.definition_file, f"expected {wanted}, found {len(found)}.", hint="Name one of them in `table`."
             )
         return found[0]
+
+
+def _known(options: RefreshOptions | None) -> dict[str, Any]:
+    """Return the options that are known while the DAG is parsed: all but what other tasks return."""
+    return {name: value for name, value in (options or {}).items() if not _is_result(value)}
+
+
+def _is_result(value: object) -> bool:
+    return isinstance(value, XComArg) or (isinstance(value, list | tuple) and any(map(_is_result, value)))
 
 
 class BeginRefreshOperator(FirstTask):

@@ -16,10 +16,14 @@ The driver reads the database's address from its environment. In client mode, wh
 that is the task's environment. Otherwise it is the cluster's, or the file there that `database_url_file` names. The
 address is never an argument or a Spark conf.
 
-What it does not do: the operator does not free the worker's slot while the driver works, and does not show the driver's
-log after a reconnect. Spark runs no Python driver in cluster mode on a standalone cluster; use client mode there. In
-client mode, a driver that outlives its task keeps running on its worker's machine. Killing the task that watches it
-does not end it; `CancelRefreshOperator` does.
+In client mode the driver is a child of this task, which holds its slot. A `deferrable` task leaves its slot while it
+waits for another owner of the table, for the driver of an earlier try, and in YARN's and Kubernetes' cluster mode for
+its own driver: the triggerer watches the metadata database, and the task asks the cluster what became of a driver that
+does not work on the table.
+
+What it does not do: the operator does not show the driver's log after a reconnect. Spark runs no Python driver in
+cluster mode on a standalone cluster; use client mode there. In client mode, a driver that outlives its task keeps
+running on its worker's machine. Killing the task that watches it does not end it; `CancelRefreshOperator` does.
 """
 
 from __future__ import annotations
@@ -54,15 +58,14 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.dag_run import is_over
 from airflow_mv_provider.operators.refresh import FirstTask
 from airflow_mv_provider.operators.task import within_seconds
+from airflow_mv_provider.triggers.wait import NUM_ABSENT_TO_STOP
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
 
 _DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
+_MAX_PAUSE_S = 5.0  # within which a task that watches its driver notices that it was killed
 _SUBMITTED_AFTER = "mv_submitted_after"
-_NUM_ABSENT_TO_STOP = (
-    2  # a driver that recovers another owner's refresh briefly owns no lease before it begins its own refresh
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,6 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         packages: Maven coordinates of Delta's jars; by default those of the delta-spark that is installed beside the
             task; "" if the cluster has them.
         database_url_file: File on the driver's machine with the database's address, for cluster mode.
-        poll_interval: Seconds between two checks of a driver that an earlier try has submitted.
     """
 
     reports_lineage = True
@@ -104,13 +106,11 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         packages: str | None = None,
         name: str = "refreshable-table",
         database_url_file: str | None = None,
-        poll_interval: float = 5.0,
         **kwargs: Any,
     ) -> None:
         kwargs["conf"] = IN_UTC | (kwargs.get("conf") or {})
         super().__init__(application=application or program(), packages=packages, name=name, **kwargs)
         self.database_url_file = database_url_file
-        self.poll_interval = poll_interval
         self._is_killed = False
 
     def execute(self, context: Context) -> Any:
@@ -135,9 +135,13 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         memory: Any = context.get("task_state_store")
         while True:
             state, mine = store.freed(store.state(job.table.id), is_over), job.newest()
+            if mine is not None and mine.refresh_id == self._watched and mine.finished_at is not None:
+                return self._end(mine, context)
             submitted_after = None if memory is None else memory.get(_SUBMITTED_AFTER)
             match next_step(state, store.waiters(job.table.id), job.who.key, mine, submitted_after):
                 case Step.WATCH:
+                    if self.deferrable:
+                        self.leave_the_worker(context, name, "driver", refresh_id=state.refresh_id)
                     self._watch(job)
                     after = job.newest()
                     if after is not None and after.finished_at is not None:
@@ -153,6 +157,16 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                     if memory is not None:
                         memory.set(_SUBMITTED_AFTER, "" if mine is None else mine.refresh_id or "")
                     return self._submit(job, mine, hook.environment(), context)
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> None:
+        """Wait for a driver that runs in the cluster; a deferrable task leaves its worker meanwhile.
+
+        It has to find its driver again, so it stays where Airflow keeps nothing for it, before 3.3.
+        """
+        is_known = self.durable and context.get("task_state_store") is not None
+        if self.deferrable and is_known and self.is_job_active(self.get_job_status(external_id, context)):
+            self.leave_the_worker(context, str(self.linked_table), "driver")
+        super().poll_until_complete(external_id, context)
 
     def on_kill(self) -> None:
         """Stop the driver within the few seconds before SIGKILL; lease and fence protect the table if it survives."""
@@ -208,21 +222,21 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
         raises : InterruptedRefreshError, when this task is killed while it waits
         """
-        logged, num_absent = "", 0
-        while num_absent < _NUM_ABSENT_TO_STOP:
+        logged, num_absent, pause_s = "", 0, min(self.poll_interval, _MAX_PAUSE_S)
+        while num_absent < NUM_ABSENT_TO_STOP:
             if self._is_killed:
                 raise InterruptedRefreshError(job.table.name, "its task was killed.")
             state = job.store.state(job.table.id)
             if state.owner_key != job.who.key or not state.is_lease_live:
                 num_absent += 1
-                time.sleep(self.poll_interval)
+                time.sleep(pause_s)
                 continue
             num_absent = 0
             now = f"{state.holder} works on refresh {state.refresh_id}: {state.phase}"
             if now != logged:
                 self.log.info("Submitted by an earlier try: %s", now)
             logged = now
-            time.sleep(self.poll_interval)
+            time.sleep(pause_s)
 
     def _end(self, report: RefreshReport, context: Context) -> str | None:
         """Report how the refresh has ended, and raise its driver's error."""

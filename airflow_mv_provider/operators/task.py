@@ -1,8 +1,9 @@
 """The base of all operators: metadata database, waiting, and the mapping of outcomes to Airflow's task states.
 
 a person has to decide first (`approval`) the task waits as a required action: neither slot nor triggerer is used
-another owner refreshes the table         the task is rescheduled: no slot and no retry is used, up to queue_timeout
-                                          (it keeps its ticket if the table's policy is to queue or to join)
+another owner refreshes the table         the task is rescheduled, or deferred if it is deferrable: no slot and no retry
+                                          is used, up to queue_timeout (it keeps its ticket if the table's policy is to
+                                          queue or to join)
 a retry may succeed (TransientError)      the error is raised unchanged: the task's retries decide
 a person must act (TerminalError)         AirflowFailException with the same message: no retry
 the refresh published                     an event of the table's asset, with the refresh's facts
@@ -44,9 +45,11 @@ from airflow_mv_provider.report_text.refresh_text import outcome_text
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
+    from airflow_mv_provider.triggers.wait import Awaited
 
 _DEFAULT_QUEUE_TIMEOUT_S = 3600.0
 _LOOKS_MISSED = 2  # a scheduler may restart a task late: a ticket stays valid for this many intervals
+_LOOKS_PER_DECISION = 10  # a person takes longer than a refresh
 _KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 
 
@@ -55,12 +58,13 @@ class MvOperator(BaseOperator):
 
     Args:
         mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
-        database_url: Address of the metadata database, instead of a connection.
-        warehouse: Root of the tables, instead of the configured one.
         queue_timeout: Seconds to wait for another owner of the table. Default `[mv] queue_timeout_s`, or one hour;
             no limit in a backfill run, which waits for the backfill's other runs.
-        queue_interval: Seconds between two attempts; at least twice Airflow's `[workers] min_heartbeat_interval`.
-        decision_interval: Seconds after which a task that waits for a decision sees whether it was made elsewhere.
+        deferrable: Let the triggerer look while the task waits, instead of a worker from time to time. Default
+            `[operators] default_deferrable`. A task that waits for a decision waits as a required action from Airflow
+            3.3 on, which needs neither.
+        poll_interval: Seconds between two looks while the task waits, on a worker at least twice Airflow's `[workers]
+            min_heartbeat_interval`; a worker looks for a decision that was made elsewhere at every tenth.
         notifiers: Called when a refresh of this task is held, as `on_failure_callback` is when it fails.
         approvers: Who may decide about a refresh that is held, as {"id": ..., "name": ...}; None for everybody who
             may answer the DAG's required actions.
@@ -77,6 +81,8 @@ class MvOperator(BaseOperator):
     reports_lineage: ClassVar[bool] = False  # OpenLineage gets what its refresh has read and written
     _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
+    _waits_since: datetime | None = None  # of a task that was deferred, as the next one
+    _watched: str | None = None  # the refresh whose driver it has waited for
     _opened_ms = 0  # when this process has opened the database
     _refresher: Refresher | None = None
     _store: Store | None = None
@@ -85,22 +91,18 @@ class MvOperator(BaseOperator):
         self,
         *,
         mv_conn_id: str | None = None,
-        database_url: str | None = None,
-        warehouse: str | None = None,
         queue_timeout: timedelta | float | None = None,
-        queue_interval: timedelta | float = 30.0,
-        decision_interval: timedelta | float = 300.0,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float = 30.0,
         notifiers: Sequence[BaseNotifier] = (),
         approvers: Sequence[HITLUser] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.mv_conn_id = mv_conn_id
-        self.database_url = database_url
-        self.warehouse = warehouse
         self.queue_timeout = queue_timeout
-        self.queue_interval = queue_interval
-        self.decision_interval = decision_interval
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
         self.notifiers = notifiers
         self.approvers = approvers
 
@@ -108,6 +110,10 @@ class MvOperator(BaseOperator):
     def get_serialized_fields(cls) -> frozenset[str]:
         """Return what Airflow keeps of this task with the parsed DAG; `mv_written` is for the page."""
         return frozenset(super().get_serialized_fields() | {"mv_written"})  # type: ignore[no-untyped-call]
+
+    @property
+    def _decision_interval(self) -> timedelta:
+        return timedelta(seconds=_LOOKS_PER_DECISION * self.poll_interval)
 
     @property
     def mv_written(self) -> str | None:
@@ -139,7 +145,7 @@ class MvOperator(BaseOperator):
         refresh_id = hold_id.partition(".")[0]
         decision.record(store, store.report(refresh_id).table, hold_id, event)
         if "error" in event and (hold := decision.undecided(store, hold_id)) is not None:
-            decision.wait(store, hold, _duration(self.decision_interval))
+            decision.wait(store, hold, self._decision_interval)
         report = store.report(refresh_id)
         if report.finished_at is not None:  # decided elsewhere, where it was also published or ended
             self.log_refresh(report)
@@ -187,15 +193,16 @@ class MvOperator(BaseOperator):
                 decision.ask(error.where, hold, self.held_difference, context, self.approvers)
             if is_new:
                 self._notify(context)
-            every = _duration(self.decision_interval)
+            every = self._decision_interval
             if HAS_WAITING_TASKS:
                 decision.wait(store, hold, every)
             self.log.info(
-                "%s: its changes wait for a decision on the page or by `amv approve`; this task looks every %s."
-                " From Airflow 3.3 on they are a required action.",
+                "%s: its changes wait for a decision on the page or by `amv approve`. From Airflow 3.3 on they are a"
+                " required action.",
                 error.where,
-                every,
             )
+            if self.deferrable:
+                self.leave_the_worker(context, error.where, "decision", hold.id)
             self._reschedule(decision.look_again_after(store, hold, every), error)
 
     def _show_health(self) -> None:
@@ -224,7 +231,7 @@ class MvOperator(BaseOperator):
 
     def hook(self) -> MvHook:
         """Return the hook that opens the database and a runner, with this task's arguments."""
-        return MvHook(self.mv_conn_id, database_url=self.database_url, warehouse=self.warehouse)
+        return MvHook(self.mv_conn_id)
 
     def log_refresh(self, report: RefreshReport, why: str = "") -> None:
         """Log a refresh's state, and send its metrics if it has ended."""
@@ -250,7 +257,7 @@ class MvOperator(BaseOperator):
 
     def caller_in(self, context: Context, scope: str | None) -> Caller:
         """Return the caller, where `scope` distinguishes this refresh from others of the same run."""
-        away = _LOOKS_MISSED * max(_duration(self.queue_interval), _shortest_interval())
+        away = _LOOKS_MISSED * max(timedelta(seconds=self.poll_interval), _shortest_interval())
         return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
 
     def on_kill(self) -> None:
@@ -263,21 +270,74 @@ class MvOperator(BaseOperator):
             within_seconds(self._refresher.interrupt)
 
     def wait(self, error: RefreshInProgressError, context: Context) -> NoReturn:
-        """Reschedule the task, or fail it if this try has waited for `queue_timeout`.
+        """Leave the worker until there is something to do, or fail if this try has waited for `queue_timeout`.
 
         Raises:
-            AirflowRescheduleException.
+            AirflowRescheduleException, TaskDeferred.
             AirflowFailException.
         """
+        since = self._since(context)
         now = datetime.now(UTC)
-        since = context["ti"].get_first_reschedule_date(context) or now
         limit = self._queue_timeout(context)
         if limit is not None and now - since >= limit:
             self._leave_the_queue(context)
             waited = f"Waited {(now - since).total_seconds():.0f} s of queue_timeout {limit.total_seconds():.0f} s."
             raise AirflowFailException(f"{error} {waited}") from error
         self.log.info("%s Trying again later.", error)
-        self._reschedule(_duration(self.queue_interval), error)
+        if self.deferrable:
+            self.leave_the_worker(context, error.where, "turn", until=None if limit is None else since + limit)
+        self._reschedule(timedelta(seconds=self.poll_interval), error)
+
+    def look_again(self, context: Context, event: dict[str, Any]) -> str | None:
+        """Go on with a task that was deferred; Airflow calls this when its trigger has fired.
+
+        Args:
+            event: What `leave_the_worker` has kept.
+        """
+        self._waits_since, self._watched = datetime.fromisoformat(event["since"]), event["refresh_id"]
+        return self.execute(context)
+
+    def _since(self, context: Context) -> datetime:
+        """Return since when this try waits; now if it begins to."""
+        return self._waits_since or context["ti"].get_first_reschedule_date(context) or datetime.now(UTC)
+
+    def leave_the_worker(
+        self,
+        context: Context,
+        table: str,
+        awaits: Awaited,
+        hold_id: str | None = None,
+        until: datetime | None = None,
+        refresh_id: str | None = None,
+    ) -> NoReturn:
+        """Wait without a worker.
+
+        Args:
+            table, awaits, hold_id, until: As of `TableTrigger`.
+            refresh_id: Of the refresh whose driver is waited for.
+
+        Raises:
+            TaskDeferred.
+        """
+        from airflow_mv_provider.triggers.wait import TableTrigger
+
+        store, key = self._store, self.caller(context).key
+        is_in_queue = False
+        if store is not None:
+            with suppress(MvError):  # without the database, the trigger waits until it is there again
+                is_in_queue = any(waiter.key == key for waiter in store.waiters(store.table(table).id))
+        trigger = TableTrigger(
+            table,
+            key,
+            awaits,
+            hold_id,
+            is_in_queue=is_in_queue,
+            until=None if until is None else until.isoformat(),
+            poll_interval=self.poll_interval,
+            kept={"since": self._since(context).isoformat(), "refresh_id": refresh_id},
+            mv_conn_id=self.mv_conn_id,
+        )
+        self.defer(trigger=trigger, method_name="look_again")
 
     def _reschedule(self, after: timedelta, error: RefreshInProgressError) -> NoReturn:
         again = datetime.now(UTC) + max(after, _shortest_interval())

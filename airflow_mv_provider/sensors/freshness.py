@@ -30,7 +30,6 @@ class TableFreshnessSensor(BaseSensorOperator):
             or "source", the time of the source's state that the table has. By default as for the table's own target,
             and "check" with `max_age` or `since`.
         mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
-        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table", "since")
@@ -44,7 +43,6 @@ class TableFreshnessSensor(BaseSensorOperator):
         since: str | None = None,
         measured_from: Literal["check", "source"] | None = None,
         mv_conn_id: str | None = None,
-        database_url: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -52,13 +50,13 @@ class TableFreshnessSensor(BaseSensorOperator):
             raise ArgumentError("TableFreshnessSensor", "the sensor takes max_age or since, not both.")
         self.table, self.max_age, self.since = table, max_age, since
         self.measured_from = None if measured_from is None else MeasuredFrom(measured_from)
-        self.mv_conn_id, self.database_url = mv_conn_id, database_url
+        self.mv_conn_id = mv_conn_id
         self.linked_table: str | None = None
 
     def poke(self, context: Context) -> bool:
         """Return True if the table is fresh enough now."""
         try:
-            with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
+            with MvHook(self.mv_conn_id).reading() as reader:
                 table = reader.table(self.table)
                 own = table.definition.freshness
                 age_s = reader.age_s(table.id, self._measured_from(own))

@@ -25,7 +25,6 @@ class HealthSensor(BaseSensorOperator):
         statuses: Created, starting, running, paused, stalled, dropped; default running.
         fails: Fail at once if a table is stalled and a person must act, instead of waiting.
         mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
-        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table", "ingestion")
@@ -39,7 +38,6 @@ class HealthSensor(BaseSensorOperator):
         statuses: Sequence[str] = (HealthStatus.RUNNING,),
         fails: bool = False,
         mv_conn_id: str | None = None,
-        database_url: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -48,7 +46,7 @@ class HealthSensor(BaseSensorOperator):
         self.table, self.ingestion = table, ingestion
         self.statuses = frozenset(HealthStatus(status) for status in statuses)
         self.fails = fails
-        self.mv_conn_id, self.database_url = mv_conn_id, database_url
+        self.mv_conn_id = mv_conn_id
         self.linked_table: str | None = None
 
     def poke(self, context: Context) -> bool:
@@ -74,7 +72,7 @@ class HealthSensor(BaseSensorOperator):
 
         raises : TableNotFoundError
         """
-        with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
+        with MvHook(self.mv_conn_id).reading() as reader:
             if self.table is not None:
                 names = {reader.table(self.table).name}
             else:

@@ -23,7 +23,6 @@ class TablePhaseSensor(BaseSensorOperator):
         table: Name of a registered table.
         phases: NORMAL, REFRESHING, MERGING or CLEANUP; default NORMAL.
         mv_conn_id: Connection of the metadata database; its default is that of `hooks.mv`.
-        database_url: Address of the metadata database, instead of a connection.
     """
 
     template_fields: Sequence[str] = ("table",)
@@ -34,19 +33,17 @@ class TablePhaseSensor(BaseSensorOperator):
         table: str,
         phases: Sequence[str] = (Phase.NORMAL,),
         mv_conn_id: str | None = None,
-        database_url: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.phases = frozenset(Phase(phase) for phase in phases)
         self.mv_conn_id = mv_conn_id
-        self.database_url = database_url
 
     def poke(self, context: Context) -> bool:
         """Return True if the table is in one of the phases now."""
         try:
-            with MvHook(self.mv_conn_id, database_url=self.database_url).reading() as reader:
+            with MvHook(self.mv_conn_id).reading() as reader:
                 phase = reader.state(reader.table(self.table).id).phase
         except TerminalError as error:
             raise AirflowFailException(str(error)) from error

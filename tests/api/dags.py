@@ -34,9 +34,9 @@ dag("report", schedule=[Asset(asset_uri("totals"))], dag_display_name="Report & 
 with DAG("answering", schedule=None, is_paused_upon_creation=False):
     WhyRowOperator(task_id="why")
 with DAG("first_months", schedule=None, is_paused_upon_creation=False):
-    refresh_table_group("monthly", partition_from="2026-01", partition_until="2026-03")
+    refresh_table_group("monthly", options={"from": "2026-01", "until": "2026-03"})
 with DAG("of_the_day", schedule=None, is_paused_upon_creation=False):
-    RefreshTableOperator(task_id="refresh", table="daily", partitions=["{{ ds }}"], read_only=True)
+    RefreshTableOperator(task_id="refresh", table="daily", options={"partitions": ["{{ ds }}"], "read_only": True})
     EmptyOperator(task_id="unpartitioned", outlets=[Asset(asset_uri("flat"))])
 with DAG("ingest_shop", schedule=None, is_paused_upon_creation=False):
     ingest_group("shop", ["shop.items", "shop.prices"])

@@ -22,10 +22,10 @@ ADMIN = {"id": "admin", "name": "admin"}  # who alone may decide about what is h
 AGAIN = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 
 with DAG("sales", schedule=None, start_date=START, default_args=AGAIN):
-    refresh_table_group("sales", definition_file="e2e_tables.yaml", queue_interval=1, approvers=[ADMIN])
+    refresh_table_group("sales", definition_file="e2e_tables.yaml", poll_interval=1, approvers=[ADMIN])
 
 with DAG("stock", schedule=None, start_date=START, default_args=AGAIN):  # atomic, as what is held has to be
-    refresh_table_group("stock", definition_file="e2e_tables.yaml", queue_interval=1, approvers=[ADMIN])
+    refresh_table_group("stock", definition_file="e2e_tables.yaml", poll_interval=1, approvers=[ADMIN])
 
 with DAG(
     "days",
@@ -36,7 +36,7 @@ with DAG(
     tags=["<b>daily & night"],
 ):
     RefreshTableOperator(
-        task_id="refresh", table="days", definition_file="e2e_tables.yaml", interval="day", queue_interval=1
+        task_id="refresh", table="days", definition_file="e2e_tables.yaml", interval="day", poll_interval=1
     )
 
 with DAG(
@@ -46,7 +46,7 @@ with DAG(
     default_args=AGAIN,
     params={"table": table_param("sales", ("sales", "days")), **refresh_params()},
 ):
-    RefreshTableOperator(task_id="refresh", table="{{ params.table }}", queue_interval=1)
+    RefreshTableOperator(task_id="refresh", table="{{ params.table }}", poll_interval=1)
 
 with DAG("on_commits", schedule=[delta_asset("raw/feed", poke_interval=10)], start_date=START):
     EmptyOperator(task_id="told")
@@ -55,4 +55,4 @@ with DAG("on_commits", schedule=[delta_asset("raw/feed", poke_interval=10)], sta
 LATE = AsyncCallback(FreshnessNotifier, {"table": WATCHED.name, "http_conn_id": "alerts"})
 
 with DAG("watched", schedule=None, start_date=START, deadline=freshness_deadline(WATCHED, LATE)):
-    RefreshTableOperator(task_id="refresh", table=WATCHED, queue_interval=1)
+    RefreshTableOperator(task_id="refresh", table=WATCHED, poll_interval=1)

@@ -51,7 +51,7 @@ from airflow.sdk import DAG
 from airflow_mv_provider import Function, RefreshableTable, RefreshTableOperator, refresh_params
 table = RefreshableTable(name="slow", source=Function("slow_source:rows"), key=["id"])
 with DAG("slow", schedule=None, params=refresh_params(), default_args={"retries": 2, "retry_delay": timedelta(0)}):
-    RefreshTableOperator(task_id="refresh", table=table, decision_interval=5, queue_interval=5)
+    RefreshTableOperator(task_id="refresh", table=table, poll_interval=1)
 """
 IMPORTS = "from airflow_mv_provider import *"
 TABLE = "RefreshableTable(name='t', source=DeltaSource('raw/t'), key=['id'])"

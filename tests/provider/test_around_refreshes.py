@@ -42,7 +42,7 @@ GROUP = DAG_TEXT + "    refresh_table_group('orders', group_id='g')\n"
 def is_fresh(home, **asked):
     from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
 
-    sensor = TableFreshnessSensor(task_id="s", table="orders", database_url=home.settings.database_url, **asked)
+    sensor = TableFreshnessSensor(task_id="s", table="orders", **asked)
     return sensor.poke({})
 
 
@@ -66,7 +66,7 @@ def test_a_table_is_as_fresh_as_its_last_look_at_the_source(home, airflow):
     assert not is_fresh(home, since="2999-01-01")
 
 
-def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow):
+def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow, monkeypatch):
     from airflow.sdk.exceptions import AirflowFailException
 
     from airflow_mv_provider.sensors.freshness import TableFreshnessSensor
@@ -74,10 +74,11 @@ def test_a_sensor_takes_one_bound_or_the_tables_own(tmp_path, airflow):
     with pytest.raises(ArgumentError, match="max_age or since, not both"):
         TableFreshnessSensor(task_id="s", table="orders", max_age=timedelta(1), since="x")
     url = f"sqlite:///{tmp_path / 'mv.db'}"
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", url)
     engine = open_engine(url)
     migrate(engine)
     store = Store(engine)
-    sensor = TableFreshnessSensor(task_id="s", table="orders", database_url=url)
+    sensor = TableFreshnessSensor(task_id="s", table="orders")
     table = registered(store, "orders")
     with pytest.raises(AirflowFailException, match="orders has no freshness target"):
         sensor.poke({})

@@ -27,10 +27,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def held(tmp_path):
+def held(tmp_path, monkeypatch):
     """A store with a table whose refresh is held, and the id of the hold."""
     store = Store(open_engine(f"sqlite:///{tmp_path}/mv.db"))
     migrations.migrate(store.engine)
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", str(store.engine.url))
+    monkeypatch.setenv("AIRFLOW__MV__WAREHOUSE", "/wh")
     own = acquired(store, registered(store, "orders"))
     walk(store, own, Phase.MERGING)
     yield store, store.holds.begin(own, 0, "too many", ["max_deleted_fraction"], hold_ms=60_000).id
@@ -81,23 +83,19 @@ def test_an_answer_without_a_note_or_a_user_counts(held):
 
 def woken(held, **more):
     """Wake the task that waits for a decision, as Airflow's scheduler does; return what it raises."""
-    store, hold_id = held
-    task = RefreshTableOperator(
-        task_id="r", table="orders", database_url=str(store.engine.url), warehouse="/wh", **more
-    )
+    _, hold_id = held
+    task = RefreshTableOperator(task_id="r", table="orders", **more)
     with pytest.raises(BaseException) as caught:
         task.decided({}, {"error": "timeout", "error_type": "timeout"}, hold_id)
     return caught.value
 
 
 def test_a_task_that_is_woken_waits_on_for_the_same_question(held):
-    found = woken(held, decision_interval=5)
+    found = woken(held, poll_interval=0.5)
 
     assert isinstance(found, TaskAwaitingInput)
     assert (found.kwargs["hold_id"], found.timeout) == (held[1], timedelta(seconds=5))
-    assert timedelta(seconds=50) < woken(held, decision_interval=999).timeout <= timedelta(seconds=60), (
-        "until it is over"
-    )
+    assert timedelta(seconds=50) < woken(held, poll_interval=99).timeout <= timedelta(seconds=60), "until it is over"
 
 
 def test_a_task_that_is_woken_notices_that_it_was_rejected_elsewhere(held):

@@ -165,7 +165,7 @@ def scopes(home):
 def test_runs_of_a_backfill_do_exactly_their_intervals_one_after_the_other(home, airflow):
     days(home, last=6)
     write(one_dag("backfilled", tasks="phases"), ORDERS)
-    dag = airflow.load("backfilled", DAG_FILE.replace('yaml")', 'yaml", queue_interval=0)'))
+    dag = airflow.load("backfilled", DAG_FILE.replace('yaml")', 'yaml", poll_interval=0)'))
 
     runs = airflow.backfill(dag, "2026-03-02", "2026-03-04")
 

@@ -41,7 +41,7 @@ def test_without_anything_it_is_sqlite_under_airflow_home(tmp_path, monkeypatch)
 
 
 def test_the_first_that_says_something_is_taken(monkeypatch):
-    """operator's argument, [mv], AMV_*, the default connection: each hides those after it."""
+    """the named connection, [mv], AMV_*, the default connection: each hides those after it."""
     monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
     assert "db.example" in MvHook().settings().database_url
     monkeypatch.setenv(VARIABLE, "sqlite:////amv.db")
@@ -50,7 +50,6 @@ def test_the_first_that_says_something_is_taken(monkeypatch):
     assert MvHook().settings().database_url == "sqlite:////option.db"
     monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({"conn_type": "mv", "extra": {"sqlite_file": "/mine.db"}}))
     assert MvHook("mine").settings().database_url == "sqlite:////mine.db"
-    assert MvHook("mine", database_url="sqlite:////arg.db").settings().database_url == "sqlite:////arg.db"
 
 
 def test_each_setting_is_looked_for_on_its_own(monkeypatch):
@@ -172,7 +171,8 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__MV__S3_SINGLE_DRIVER", "true")
     monkeypatch.setenv("AIRFLOW__MV__OVERWRITE_SMALL", "false")
     monkeypatch.setenv("AIRFLOW__MV__FINGERPRINT_ROWS", "9")
-    hook = MvHook(warehouse=str(tmp_path))
+    monkeypatch.setenv("AIRFLOW__MV__WAREHOUSE", str(tmp_path))
+    hook = MvHook()
 
     variables = hook.environment()
 

@@ -122,8 +122,8 @@ def test_sensor_waits_for_tables_that_follow_their_sources(shop, airflow):
     from airflow_mv_provider.sensors.health import HealthSensor
 
     shop.register()
-    url, store = shop.lake.settings.database_url, shop.lake.store
-    sensor = HealthSensor(task_id="s", ingestion="shop", database_url=url, fails=True)
+    store = shop.lake.store
+    sensor = HealthSensor(task_id="s", ingestion="shop", fails=True)
     created = sensor.poke({})
     error = ErrorReport("MV-SOURCE-DENIED", "ones: refused.", "Grant it.", False)
     for released in (error, None):
@@ -134,8 +134,8 @@ def test_sensor_waits_for_tables_that_follow_their_sources(shop, airflow):
     store.obstacles.met(store.table("ones").id, error)
 
     assert created is False
-    assert HealthSensor(task_id="t", table="ones", statuses=["stalled"], database_url=url).poke({})
+    assert HealthSensor(task_id="t", table="ones", statuses=["stalled"]).poke({})
     with pytest.raises(AirflowFailException, match="Grant it"):
         sensor.poke({})
     with pytest.raises(AirflowFailException, match="MV-TABLE-UNKNOWN"):
-        HealthSensor(task_id="u", ingestion="nobody", database_url=url).poke({})
+        HealthSensor(task_id="u", ingestion="nobody").poke({})

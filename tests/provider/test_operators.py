@@ -108,14 +108,6 @@ def test_an_error_that_a_retry_may_mend_is_raised_as_it_is(home, airflow, monkey
     assert "s3cr3t" not in str(run.errors)
 
 
-def test_a_dag_keeps_a_database_address_to_itself(airflow):
-    from airflow.serialization.serialized_objects import DagSerialization
-
-    dag = airflow.load("phases", group_dag(database_url="postgresql://mv:s3cr3t@db.invalid/mv"))
-
-    assert "s3cr3t" not in json.dumps(DagSerialization.to_dict(dag))
-
-
 def context(run_type="manual", try_number=1, max_tries=0, **facts):
     ti = {"dag_id": "d", "run_id": "scheduled__2026-01-01T00:00:00+00:00", "map_index": -1} | facts
     ti |= {"try_number": try_number, "max_tries": max_tries}

@@ -62,7 +62,7 @@ def test_force_from_the_form_compares_what_has_not_changed(home, airflow):
 def test_a_run_refreshes_the_partitions_of_its_interval(home, airflow):
     home.write("SELECT id, CAST(id AS STRING) AS p FROM range(5)")
     home.apply(partition_by=["p"], key=["id", "p"])
-    written = "table='orders', partition_from='{{ params.first }}', partition_until=3"
+    written = "table='orders', options={'from': '{{ params.first }}', 'until': 3}"
     text = one_task_dag(written).replace("schedule=None", "schedule=None, params={'first': '1'}")
 
     run = airflow.run(airflow.load("single", text))
@@ -102,7 +102,8 @@ def test_hostile_text_is_never_rendered(home, airflow, monkeypatch):
 def test_a_run_cannot_lift_what_the_author_wrote(home, airflow):
     home.apply()
 
-    run = airflow.run(airflow.load("single", one_task_dag("table='orders', read_only=True")), read_only=False)
+    dag = airflow.load("single", one_task_dag("table='orders', options={'read_only': True}"))
+    run = airflow.run(dag, read_only=False)
 
     assert home.store.report(run.refresh_id).outcome is Outcome.DIFFERENCES
     assert not (home.root / "orders").exists()
@@ -113,7 +114,7 @@ def test_an_author_who_names_an_unknown_guard_gets_an_import_error(airflow):
 
     from tests.airflow_home import DAGS
 
-    (DAGS / "wrong.py").write_text(group_dag(overrides=["fence"]))
+    (DAGS / "wrong.py").write_text(group_dag(options={"overrides": ["fence"]}))
 
     [error] = DagBag(str(DAGS)).import_errors.values()
 

@@ -16,7 +16,7 @@ def test_a_lost_race_waits_without_a_retry_and_goes_on_when_the_other_has_ended(
     home.apply()
     other = home.caller()
     begun = home.refresher().begin("orders", other)
-    dag = airflow.load("single", one_task_dag("table='orders', queue_interval=0"))
+    dag = airflow.load("single", one_task_dag("table='orders', poll_interval=0"))
 
     def the_other_ends(context):
         if context["task_reschedule_count"] == 2:
@@ -49,7 +49,7 @@ def test_a_task_that_waits_keeps_its_place_between_its_looks(home, airflow):
     home.apply(concurrency="queue")
     other = home.caller()
     begun = home.refresher().begin("orders", other)
-    dag = airflow.load("single", one_task_dag("table='orders', queue_interval=0"))
+    dag = airflow.load("single", one_task_dag("table='orders', poll_interval=0"))
     seen = []
 
     def watch(context):
@@ -89,7 +89,7 @@ def test_tasks_that_join_get_the_report_of_the_refresh_under_way(home, airflow):
     home.apply(concurrency="join")
     other = home.caller()
     begun = home.refresher().begin("orders", other)
-    dag = airflow.load("phases", group_dag(queue_interval=0))
+    dag = airflow.load("phases", group_dag(poll_interval=0))
 
     def the_other_ends(context):
         if context["task_reschedule_count"] == 1:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def sensor(home, **arguments):
-    return TablePhaseSensor(task_id="s", table="orders", database_url=home.settings.database_url, **arguments)
+    return TablePhaseSensor(task_id="s", table="orders", **arguments)
 
 
 def test_a_table_that_nobody_refreshes_is_in_normal(home, airflow):
@@ -90,7 +90,7 @@ def test_a_look_needs_no_spark(home, airflow):
     home.apply()
     code = (
         "import sys; from airflow_mv_provider.sensors.phase import TablePhaseSensor;"
-        f"s = TablePhaseSensor(task_id='s', table='orders', database_url={home.settings.database_url!r});"
+        "s = TablePhaseSensor(task_id='s', table='orders');"
         "print(s.poke({}), 'pyspark' in sys.modules)"
     )
 
