@@ -70,7 +70,7 @@ LIBRARIES = {
     A_KIND: {"pydantic"},
     "metadata": {"sqlalchemy", "alembic", "psycopg"},
     "spark": {"pyspark", "delta", "py4j"},
-    "sources": {"pyspark", "delta", "py4j", "psycopg", "pymysql", "confluent_kafka", "google"},
+    "sources": {"pyspark", "delta", "py4j", "psycopg", "pymysql", "confluent_kafka", "google", "sqlglot"},
     "report_text": {"rich"},
     "runner": {"pyspark", "delta", "py4j", "sqlalchemy", "click", "rich", "psutil"},
 }

@@ -80,7 +80,7 @@ def determinism(spark: SparkSession, sql: str, author_sql: str, what: str) -> De
     what       : "projection" or "query"; only a query may contain subqueries, because its inputs are pinned
     raises     : DefinitionError, if Spark cannot analyse it
     """
-    with understood("select" if what == "projection" else what), _whole_plans(spark):
+    with understood("select" if what == "projection" else what), whole_plans(spark):
         explained = spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
         spark.sql(sql).schema  # noqa: B018  # EXPLAIN does not raise if there is no plan
         is_constant = _is_deterministic(spark, sql)
@@ -107,7 +107,8 @@ def _is_deterministic(spark: SparkSession, sql: str) -> bool:
 
 
 @contextmanager
-def _whole_plans(spark: SparkSession) -> Iterator[None]:
+def whole_plans(spark: SparkSession) -> Iterator[None]:
+    """Show all columns of an operator in plans inside the block."""
     before = spark.conf.get(_MAX_FIELDS)
     spark.conf.set(_MAX_FIELDS, "1000000")
     try:

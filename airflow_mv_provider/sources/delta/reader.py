@@ -196,7 +196,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
 
     def num_bytes(self, frontier: DeltaFrontier) -> int | None:
         """Return the size of the newest version, as an estimate for every version; see `SourceReader`."""
-        found = delta.detail(self._spark, self.table_at(frontier))
+        found = self._seen[1] if self._seen else delta.detail(self._spark, self.table_at(frontier))
         return found.num_bytes if found else None
 
     def time_ms(self, frontier: DeltaFrontier) -> int | None:

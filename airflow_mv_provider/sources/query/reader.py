@@ -1,37 +1,37 @@
 """A SQL query as source: every table that it reads is an input, pinned by its version.
 
 A query that only filters rows of one input and computes columns from them follows the input's change data feed: the
-rows that the input has lost and gained, put through the query, are those that its result has lost and gained.
+rows that the input has lost and gained, put through the query, are those that its result has lost and gained. Of other
+queries only the units are computed again that the changes of their inputs can have touched: `following`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
-from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.changeset import Changeset, Whole
-from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
-from airflow_mv_provider.exceptions import UnpinnedTableError
+from airflow_mv_provider.exceptions import SourceChangedError, UnpinnedTableError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism, with_more
+from airflow_mv_provider.sources.query.following import Followed, Input, Kept, followed, net, signed
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import NamedTable, Query
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
+from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
 from airflow_mv_provider.sources.reader import SourceReader
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.compare import corrections
-from airflow_mv_provider.spark.errors import understood
+from airflow_mv_provider.spark.errors import translated, understood
 
-_UNDERIVABLE = "the changes of a query's result cannot be derived from those of its inputs"
+_LITTLE_BYTES = 64 << 20
 
 
 class QueryReader(SourceReader[Query, QueryFrontier]):
@@ -43,7 +43,8 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             name: DeltaReader(spark, _source(given), warehouse, roots) for name, given in source.inputs.items()
         }
         self._checked: str | None = None
-        self._views: list[str] = []
+        self._kept = Kept(spark, [], [])
+        self._followed: tuple[QueryFrontier, Followed | str] | None = None
 
     def probe(self) -> QueryFrontier:
         """Return the id and newest version of each input; see `SourceReader`."""
@@ -76,44 +77,94 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         return rows
 
     def changes(self, since: Frontier, until: QueryFrontier) -> Changeset:
-        """Return what the only input shows, or that no row of any input has changed; see `SourceReader`."""
+        """Return whether the inputs' changes show those of the result; see `SourceReader`."""
         if not isinstance(since, QueryFrontier):
             return Whole()
         before, inputs = dict(since.inputs), dict(until.inputs)
         if before.keys() != inputs.keys():
             return Whole()
-        found = [self._inputs[name].changes(before[name], at) for name, at in inputs.items()]
-        if all(each.at_most == 0 for each in found):
-            return Whole(_UNDERIVABLE, at_most=0)
-        only = found[0] if len(found) == 1 else None
-        if only is None:
-            return Whole(_UNDERIVABLE)
-        if isinstance(only, Whole):
-            return replace(only, at_most=None)
-        if self._source.select or not self.determinism(until).is_row_for_row:
-            return Whole(_UNDERIVABLE)
-        return only
+        found = {name: self._inputs[name].changes(before[name], at) for name, at in inputs.items()}
+        if all(each.at_most == 0 for each in found.values()):
+            return Whole("no row of its inputs has changed", at_most=0)
+        for name, each in found.items():
+            if isinstance(each, Whole) and each.at_most != 0:
+                return Whole(f"{name}: {each.reason}" if len(found) > 1 else each.reason, is_another=each.is_another)
+        if self._is_row_for_row(until):
+            return next(iter(found.values()))
+        reason = self._obstacle(until, [name for name, each in found.items() if each.at_most != 0])
+        if reason is not None:
+            return Whole(f"not incremental: {reason}")
+        # Of inputs that are read in a second, computing everything takes no longer than finding what is touched.
+        sizes = [self._inputs[name].num_bytes(at) for name, at in until.inputs]
+        is_little = None not in sizes and sum(each or 0 for each in sizes) < _LITTLE_BYTES
+        return SignedRows(in_files=sum(each.at_most or 0 for each in found.values()) if is_little else None)
+
+    def _is_row_for_row(self, until: QueryFrontier) -> bool:
+        return len(until.inputs) == 1 and not self._source.select and self.determinism(until).is_row_for_row
+
+    def _obstacle(self, until: QueryFrontier, changed: Sequence[str]) -> str | None:
+        """Return why the query cannot be followed when some of its inputs have changed; None if it can."""
+        of = self._as_followed(until)
+        if isinstance(of, str):
+            return of
+        try:
+            of.affected(changed, lambda name, part: f"{part}_{name}")
+        except NotIncrementalError as error:
+            return str(error)
+        return None
+
+    def _as_followed(self, until: QueryFrontier) -> Followed | str:
+        """Return the query as it can be followed, or why it cannot."""
+        if self._followed is None or self._followed[0] != until:
+            self._followed = until, self._understood(until)
+        return self._followed[1]
+
+    def _understood(self, until: QueryFrontier) -> Followed | str:
+        if self._source.select:
+            return "`select` stands beside the query; write it in the query"
+        inputs = {name: (self._pinned(name, at), self._inputs[name].read(at).schema) for name, at in until.inputs}
+        try:
+            with understood("query"):
+                return followed(self._spark, self._source.sql, inputs, self.key)
+        except NotIncrementalError as error:
+            return str(error)
 
     def changed(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> DataFrame:
-        """Return the rows that the query lost and gained with those of its one input; see `SourceReader`."""
-        ((name, before),), ((_, at),) = since.inputs, until.inputs
-        rows = self._inputs[name].changed(before, at, main)
-        found = (self._of_rows(name, rows, sign) for sign in (-1, 1))
-        return reduce(DataFrame.unionAll, found)
+        """Return the rows that the query lost and gained, perhaps with others that it has still; see `SourceReader`."""
+        if self._is_row_for_row(until):
+            ((name, before),), ((_, at),) = since.inputs, until.inputs
+            rows = self._inputs[name].changed(before, at, main)
+            return reduce(DataFrame.unionAll, (self._of_rows(name, rows, sign) for sign in (-1, 1)))
+        of = self._as_followed(until)
+        if isinstance(of, str):
+            raise SourceChangedError("query", f"not incremental: {of}.")
+        with translated("query"):
+            return signed(of, self._source.sql, self._between(since, until, main), main, self._kept)
+
+    def _between(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
+        """Return the inputs at the two ends of a change; those without a changed row as they are at its end."""
+        found, before = [], dict(since.inputs)
+        for name, at in until.inputs:
+            reader, was = self._inputs[name], before[name]
+            changes = reader.changes(was, at)
+            rows = None
+            if changes.at_most == 0:
+                was = at
+            else:
+                rows = self._kept.once(net(reader.changed(was, at, main), changes))
+            found.append(Input(name, self._pinned(name, was), self._pinned(name, at), reader.read(at), rows))
+        return found
 
     def _of_rows(self, name: str, rows: DataFrame, sign: int) -> DataFrame:
         """Return the query's rows over the rows of one sign, (columns of the query, _mv_sign int)."""
-        view = f"{RESERVED_PREFIX}changes_{uuid4().hex}"
-        rows.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN).createOrReplaceTempView(view)
-        self._views.append(view)
-        sql = pinned_sql(self._source.sql, {name: f"SELECT * FROM {view}"})  # nosec B608  # our own name
+        some = self._kept.view(rows.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN))
+        sql = pinned_sql(self._source.sql, {name: some})
         with understood("query"):
             return self._spark.sql(sql).withColumn(corrections.SIGN, F.lit(sign))
 
     def close(self) -> None:
-        """Forget the views of `feed`; over Spark Connect they are looked up whenever its rows are read."""
-        while self._views:
-            self._spark.catalog.dropTempView(self._views.pop())
+        """Forget what was kept to compute changes."""
+        self._kept.forget()
 
     def determinism(self, frontier: QueryFrontier) -> Determinism:
         """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""

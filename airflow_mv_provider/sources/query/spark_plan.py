@@ -45,6 +45,12 @@ _CHANGING_TEXTS = (_CHANGING, _DAY, _TIME_OF_DAY, _DAY_IN_THEM, _TIME_IN_THEM)
 _ANALYZED = re.compile(
     r"(?:^|\n)== Analyzed Logical Plan ==\n(.*?)(?:\n\n== Optimized Logical Plan ==\n|\Z)", re.DOTALL
 )
+_OPTIMIZED = re.compile(r"\n== Optimized Logical Plan ==\n(.*?)(?:\n\n== Physical Plan ==\n|\Z)", re.DOTALL)
+_NUMBERED = re.compile(r"#(\d+)L?")
+_NAMED = re.compile(r"[\w.]+#(\d+)L?")
+_CALLED = re.compile(r" AS ((?:(?! AS )[^#\n])+)#(\d+)L?")  # a computed attribute, which may be called anything
+_COLUMNS = re.compile(r"Project \[[\w.]+#\d+L?(?:, [\w.]+#\d+L?)*\]")
+_IN_TREE = re.compile(r"(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?P<text>.*)")
 _NODE = re.compile(r"(?P<indent>[ :]*(?:\+- |:- )|(?=WithCTE$))(?P<text>\S.*)")
 _ROOT = "WithCTE"
 # Nodes without children that read no relation: rows written in the query, and references inside it.
@@ -130,6 +136,45 @@ def is_row_by_row(explained: str) -> bool:
     # A subquery, or another part of the query, would read one of them once more.
     is_each_read_once = count["CTERelationRef"] == count["CTERelationDef"]
     return count.keys() <= _FILTERS and count["Relation"] == 1 and is_each_read_once
+
+
+def optimized(explained: str) -> str:
+    """Return the optimized plan of a query in a form that depends on what the query says, not on how.
+
+    Attributes are numbered in the order in which they appear, whatever they are called; those of relations keep their
+    names. Operators that only choose columns are left out, but for the first.
+
+    Args:
+        explained: The output of EXPLAIN EXTENDED; itself if it cannot be parsed, unlike that of any other text.
+    """
+    found = _OPTIMIZED.search(explained)
+    if found is None:
+        return explained
+    tree = found.group(1)
+    called = sorted({(each.group(1), each.group(2)) for each in _CALLED.finditer(tree)}, key=lambda e: -len(e[0]))
+    lines, above = [], list[int]()
+    for number, line in enumerate(tree.split("\n")):
+        matched = _IN_TREE.fullmatch(line)
+        if matched is None:
+            return explained
+        depth, text = len(matched["indent"]) // 3, matched["text"]
+        above = [each for each in above if each < depth]
+        if number and _COLUMNS.fullmatch(text):
+            above.append(depth)
+            continue
+        if not text.startswith("Relation"):
+            for name, attribute in called:
+                text = text.replace(f"{name}#{attribute}", f"#{attribute}")
+            text = _NAMED.sub(r"#\1", text)
+        lines.append(f"{depth - len(above)} {text}".replace("Join Cross", "Join Inner"))
+    numbers: dict[str, str] = {}
+    return _NUMBERED.sub(lambda each: numbers.setdefault(each.group(1), f"#{len(numbers)}"), "\n".join(lines)).lower()
+
+
+def num_aggregates(explained: str) -> int:
+    """Return how many aggregations a query's plan has as it was written."""
+    found = _ANALYZED.search(explained)
+    return sum(node.name == "Aggregate" for node in _nodes(found.group(1))) if found else -1
 
 
 def changing_value(explained: str) -> str | None:

@@ -1,0 +1,260 @@
+"""The changes of a query's result, computed from those of its inputs.
+
+    rows of the inputs that went and came ─▶ affected units ─┬─▶ the query over them alone ─▶ their rows now      (+1)
+                                                             └─▶ main's rows of these units                      (-1)
+
+`units` decides what the affected units are, from a tree that sqlglot has read. It is believed only if Spark makes the
+same optimized plan of that tree's text as of the author's, and only to name units: the rows themselves are computed by
+the author's text, and are the units' by a join with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from uuid import uuid4
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import AtomicType, DoubleType, FloatType, StringType, StructType, TimestampNTZType, TimestampType
+from sqlglot import exp
+
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
+from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
+from airflow_mv_provider.exceptions import SourceChangedError
+from airflow_mv_provider.sources.projection import whole_plans
+from airflow_mv_provider.sources.query.spark_plan import num_aggregates, optimized, pinned_sql
+from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units.affected import Changes, Part, affected
+from airflow_mv_provider.sources.query.units.restriction import restrictions
+from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
+from airflow_mv_provider.spark.compare import corrections
+
+_MAX_VALUES = 1000  # up to which Delta skips files by the values themselves
+_MAX_BROADCAST = 1_000_000
+# With more units than this fraction of main's rows, computing and comparing everything costs less; few never matter.
+_MAX_FRACTION, _FEW = 0.5, 1000
+# Grouped rows with such values may stand for different ones, or they cannot be grouped.
+_NOT_GROUPED = re.compile(r"\b(?:float|double|map|variant|interval|collate|geometry|geography)\b")
+_UNIT = f"{RESERVED_PREFIX}unit_"
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A query whose changes can be computed.
+
+    Attributes:
+        columns: Its columns and their types, as Spark has found them.
+        units: The positions of its unit columns.
+    """
+
+    query: exp.Query
+    columns: StructType
+    units: tuple[int, ...]
+
+    def affected(self, changed: Sequence[str], name: Callable[[str, Part], str]) -> list[str]:
+        """Return queries for the units that changes of inputs can have touched.
+
+        Args:
+            changed: The inputs that have changed.
+
+        Raises:
+            NotIncrementalError
+        """
+        changes = Changes({each.lower() for each in changed}, name)
+        return [shape.text(each) for each in affected(self.query, self.units, changes)]
+
+
+def followed(
+    spark: SparkSession, sql: str, inputs: Mapping[str, tuple[str, StructType]], key: Sequence[str]
+) -> Followed:
+    """Return a query whose changes can be computed from those of its inputs.
+
+    Args:
+        sql: The author's.
+        inputs: Each input's rows as SQL, and their columns.
+        key: Of the table.
+
+    Raises:
+        NotIncrementalError: If they cannot be, with the reason.
+    """
+    columns = {name: {c.name: c.dataType.simpleString() for c in of} for name, (_, of) in inputs.items()}
+    query = shape.parsed(sql, columns)
+    possible = shape.unit_columns(query)
+    pinned = {name: rows for name, (rows, _) in inputs.items()}
+    author, ours = (pinned_sql(text, pinned) for text in (sql, shape.text(query)))
+    found, understood = (_explained(spark, text) for text in (author, ours))
+    if optimized(found) != optimized(understood) or num_aggregates(understood) != shape.num_grouped(query):
+        raise NotIncrementalError("Spark and this package understand the query differently")
+    result = spark.sql(author).schema
+    units = [n for n in shape.sequence(query, key) if n in possible and _can_name_units(result[n].dataType)]
+    if not units:
+        raise NotIncrementalError("no column of the key says which rows of the inputs a row depends on")
+    return Followed(query, result, tuple(units))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input of a query at the two ends of a change.
+
+    Attributes:
+        name: As in the query.
+        before, after: Its rows, as SQL.
+        rows: Those after.
+        changed: Those that went and came, (*columns, _mv_sign int); None if it has not changed.
+    """
+
+    name: str
+    before: str
+    after: str
+    rows: DataFrame
+    changed: DataFrame | None = None
+
+
+@dataclass(slots=True)
+class Kept:
+    """What Spark keeps while a change is computed."""
+
+    spark: SparkSession
+    views: list[str]
+    frames: list[DataFrame]
+
+    def view(self, rows: DataFrame) -> str:
+        """Return SQL for rows."""
+        name = f"{RESERVED_PREFIX}rows_{uuid4().hex}"
+        rows.createOrReplaceTempView(name)
+        self.views.append(name)
+        return f"SELECT * FROM {name}"  # nosec B608  # our own name
+
+    def once(self, rows: DataFrame) -> DataFrame:
+        """Return rows that are computed once."""
+        self.frames.append(rows.persist())
+        return rows
+
+    def forget(self) -> None:
+        """Drop all of it; over Spark Connect views are looked up whenever their rows are read."""
+        while self.views:
+            self.spark.catalog.dropTempView(self.views.pop())
+        while self.frames:
+            self.frames.pop().unpersist()
+
+
+def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, kept: Kept) -> DataFrame:
+    """Return main's rows of the affected units, and those that the query has of them now.
+
+    Args:
+        sql: The author's.
+        main: The query's rows before.
+
+    Returns:
+        (*columns, _mv_sign int); lazy, but for the units.
+
+    Raises:
+        SourceChangedError: If so many units are affected that computing all costs less.
+
+    Cost:
+        A job for the affected units: the inputs that have not changed are joined with changed rows. When the rows are
+        read, the query over what its inputs have of these units, and a scan of main.
+    """
+    units = kept.once(_touched(of, inputs, kept))
+    num_units, num_rows = units.count(), main.count()
+    if num_units > max(_MAX_FRACTION * num_rows, _FEW):
+        problem = f"its inputs' changes touch {num_units:,} units, and the table has {num_rows:,} rows"
+        raise SourceChangedError("query", f"{problem}, so all of it is computed.")
+    needed = restrictions(of.query, {position: number for number, position in enumerate(of.units)})
+    pinned = {}
+    for each in inputs:
+        column, numbers = needed.get(each.name.lower(), ("", frozenset()))
+        kinds = {each.rows.schema[name].dataType for name in each.rows.columns if name.lower() == column}
+        # The parts of a UNION may have other types than its result.
+        if kinds and kinds == {units.schema[_UNIT + str(number)].dataType for number in numbers}:
+            pinned[each.name] = kept.view(_with_values(each.rows, column, units, sorted(numbers)))
+        else:
+            pinned[each.name] = each.after
+    now = kept.spark.sql(pinned_sql(sql, pinned))
+    names = [quoted(name) for name in now.columns]
+    named = F.broadcast(units) if num_units <= _MAX_BROADCAST else units
+    signs = []
+    for rows, sign in ((main.select(*names), -1), (now, 1)):
+        same = (rows[quoted(of.columns[p].name)].eqNullSafe(named[_UNIT + str(n)]) for n, p in enumerate(of.units))
+        signs.append(
+            rows.join(named, reduce(Column.__and__, same), "left_semi").withColumn(corrections.SIGN, F.lit(sign))
+        )
+    return reduce(DataFrame.unionByName, signs)
+
+
+def net(changed: DataFrame, changes: Changeset) -> DataFrame:
+    """Return changed rows of an input without those that went and came, if these are among them.
+
+    Args:
+        changed: (*columns, _mv_sign int).
+        changes: What the input has shown of them: rows of files that came and went may be in both.
+    """
+    is_listed = not isinstance(changes, SignedRows | Upserts) or changes.in_files is None
+    if is_listed or _NOT_GROUPED.search(changed.drop(corrections.SIGN).schema.simpleString()):
+        return changed
+    columns = [quoted(name) for name in changed.columns if name != corrections.SIGN]
+    summed = changed.groupBy(*columns).agg(F.sum(corrections.SIGN).alias(corrections.SIGN))
+    return summed.where(f"{corrections.SIGN} <> 0").withColumn(corrections.SIGN, F.signum(corrections.SIGN).cast("int"))
+
+
+def _touched(of: Followed, inputs: Sequence[Input], kept: Kept) -> DataFrame:
+    """Return the units that changes can have touched, (_mv_unit_0, _mv_unit_1, ...), each once."""
+
+    def name(relation: str, part: Part) -> str:
+        return f"{RESERVED_PREFIX}{part}_{relation}"
+
+    relations: dict[str, str] = {}
+    for each in inputs:
+        lower = each.name.lower()
+        relations |= {name(lower, "before"): each.before, name(lower, "after"): each.after}
+        if each.changed is not None:
+            signs: tuple[tuple[Part, int], ...] = (("gone", -1), ("came", 1))
+            for part, sign in signs:
+                rows = each.changed.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN)
+                relations[name(lower, part)] = kept.view(rows)
+    defined = ", ".join(f"{quoted(each)} AS ({rows})" for each, rows in relations.items())
+    changed = [each.name for each in inputs if each.changed is not None]
+    types = [of.columns[position].dataType for position in of.units]
+    parts = []
+    for text in of.affected(changed, name):
+        found = kept.spark.sql(f"WITH {defined} {text}")
+        parts.append(
+            found.select(
+                *(
+                    F.col(quoted(c)).cast(kind).alias(_UNIT + str(n))
+                    for n, (c, kind) in enumerate(zip(found.columns, types, strict=True))
+                )
+            )
+        )
+    return reduce(DataFrame.unionAll, parts).distinct()
+
+
+def _with_values(rows: DataFrame, column: str, units: DataFrame, numbers: Sequence[int]) -> DataFrame:
+    """Return the rows in which a column has a value of some unit columns."""
+    actual = next(name for name in rows.columns if name.lower() == column)
+    values = reduce(DataFrame.unionAll, (units.select(F.col(_UNIT + str(n)).alias(_UNIT)) for n in numbers)).distinct()
+    found = [row[0] for row in values.limit(_MAX_VALUES + 1).collect()] if _is_written(rows, actual) else None
+    if found is None or len(found) > _MAX_VALUES:
+        return rows.join(F.broadcast(values), rows[quoted(actual)].eqNullSafe(values[_UNIT]), "left_semi")
+    is_one = F.col(quoted(actual)).isin([value for value in found if value is not None])
+    return rows.where(is_one | F.col(quoted(actual)).isNull() if None in found else is_one)
+
+
+def _is_written(rows: DataFrame, column: str) -> bool:
+    """True if values of a column can be written into a condition as they are, whatever the session's time zone."""
+    return not isinstance(rows.schema[column].dataType, TimestampType | TimestampNTZType)
+
+
+def _can_name_units(kind: object) -> bool:
+    """True if two values of a type are equal in a join exactly if they are the same."""
+    if isinstance(kind, StringType):
+        return kind == StringType()  # no other collation
+    return isinstance(kind, AtomicType) and not isinstance(kind, FloatType | DoubleType)
+
+
+def _explained(spark: SparkSession, sql: str) -> str:
+    with whole_plans(spark):
+        return str(spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0])

@@ -1,0 +1,350 @@
+"""Queries for the units that a change of a query's inputs can have touched.
+
+A unit's rows can differ only if a joined tuple of it came or went. So each input in turn is replaced by its rows that
+went, the others as they were before, and by its rows that came, the others as they are after; what is computed of the
+tuples, and what filters groups, is left out. More units than are touched do no harm.
+
+    an outer join that may find no row     its changed rows are joined as if it were an inner one; conditions on the
+                                           side that may be missing are left out, because they hold for missing rows
+    EXISTS, IN, a subquery's value         the rows that it may look at, joined by its conditions with the outer rows
+    a derived table                        its changed rows: computed from changed rows if it only joins and filters,
+                                           else all of its own affected units, before and after
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from airflow_mv_provider.sources.query.units.shape import (
+    NotIncrementalError,
+    Relation,
+    clauses,
+    conjuncts,
+    inputs_of,
+    is_grouped,
+    named,
+    optional,
+    relations,
+    subqueries,
+    tables_of,
+    unit_columns,
+    unwrapped,
+    windows,
+)
+
+Part = Literal["before", "after", "gone", "came"]
+Named = Callable[[str, Part], str]
+"""The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
+_SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has changed.
+
+    Attributes:
+        inputs: The names of the inputs that have.
+        name: Of the relations with their rows.
+    """
+
+    inputs: Collection[str]
+    name: Named
+
+    def touch(self, node: exp.Expr) -> bool:
+        """Return whether a query or a relation reads an input that has changed."""
+        return bool(inputs_of(node) & set(self.inputs))
+
+
+def affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[exp.Select]:
+    """Return queries that together have all units that may differ, with the names of the query's columns.
+
+    Args:
+        units: The positions of the unit columns.
+
+    Raises:
+        NotIncrementalError: If a change of one of the inputs can touch every row.
+    """
+    found = _affected(unwrapped(query), units, changes)
+    for name in set(changes.inputs) & inputs_of(query):
+        if not any(changes.name(name, "gone") in inputs_of(each) for each in found):
+            raise NotIncrementalError(f"what a change of {name} touches is not known")
+    return found
+
+
+def _affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[exp.Select]:
+    names = named(query)
+    if isinstance(query, exp.SetOperation):
+        found = [
+            *_affected(unwrapped(query.left), units, changes),
+            *_affected(unwrapped(query.right), units, changes),
+        ]
+        for each in found:
+            again = zip(each.expressions, units, strict=True)
+            each.set("expressions", [selected.unalias().as_(names[unit], quoted=True) for selected, unit in again])
+        return found
+    assert isinstance(query, exp.Select)
+    wanted = [query.expressions[position].unalias().as_(names[position], quoted=True) for position in units]
+    return [*_by_relations(query, wanted, changes), *_by_subqueries(query, wanted, changes)]
+
+
+def _by_relations(
+    select: exp.Select, wanted: Sequence[exp.Expr], changes: Changes, only: Collection[str] | None = None
+) -> list[exp.Select]:
+    """Return the units of the tuples in which a relation has changed rows.
+
+    Args:
+        only: The relations that are looked at; None for all.
+    """
+    found: list[exp.Select] = []
+    for position, each in enumerate(relations(select)):
+        if changes.touch(each.node) and (only is None or each.alias in only):
+            for sign, side in _SIDES.items():
+                rows = _changed_rows(each, sign, changes)
+                found += [_joined(select, position, some, wanted, side, changes) for some in rows]
+    return found
+
+
+def _joined(
+    select: exp.Select,
+    position: int,
+    rows: exp.Expr,
+    wanted: Sequence[exp.Expr],
+    side: Part,
+    changes: Changes,
+) -> exp.Select:
+    """Return the wanted columns of the tuples of a SELECT in which one of its relations has only some rows."""
+    sources = relations(select)
+    changed = sources[position]
+    missing: set[str] = set()
+    first, joins = exp.From(this=rows), []
+    for number, each in enumerate(sources):
+        node = rows if number == position else _at(each.node, side, changes)
+        if each.join is None:
+            first = exp.From(this=node)
+            continue
+        join = exp.Join(this=node, side=each.join.side, kind=each.join.kind, on=each.join.args.get("on"))
+        is_outer = each.join.side in ("LEFT", "RIGHT") and not each.is_looked_up
+        if number == position and (each.is_looked_up or each.join.side == "LEFT"):
+            join = exp.Join(this=node, on=each.join.args.get("on"))
+            missing |= {each.alias}
+        elif is_outer and each.join.side == "RIGHT" and position == 0:
+            join = exp.Join(this=node, on=each.join.args.get("on"))
+            missing |= {changed.alias}
+        elif tables_of(each.join) & missing:
+            missing |= {each.alias}
+            continue
+        if (on := join.args.get("on")) is not None:
+            join.set("on", _at(on, side, changes))
+        joins.append(join)
+    laterals = []
+    for lateral in select.args.get("laterals") or ():
+        if tables_of(lateral) & missing:
+            missing |= {lateral.alias}
+        else:
+            laterals.append(lateral.copy())
+    if tables_of(*wanted) & missing:
+        raise NotIncrementalError(f"rows of {changed.alias} may be missing, and decide which unit a row is in")
+    conditions = [
+        each.copy()
+        for each in conjuncts(select.args.get("where"))
+        if not subqueries(each) and not tables_of(each) & missing
+    ]
+    found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
+    return found.where(*conditions, copy=False) if conditions else found
+
+
+def _by_subqueries(
+    select: exp.Select, wanted: Sequence[exp.Expr], changes: Changes, prefix: str = "_mv_"
+) -> list[exp.Select]:
+    """Return the units of outer rows for which a subquery may look at changed rows."""
+    found: list[exp.Select] = []
+    _check_elsewhere(select, changes)
+    queries = [query for clause in clauses(select) for query in subqueries(clause)]
+    for number, query in enumerate(queries):
+        if changes.touch(query):
+            flat, inner = _flattened(select, query, wanted, f"{prefix}{number}_")
+            parts = [
+                *_by_relations(flat, wanted, changes, only=inner),
+                *_by_subqueries(flat, wanted, changes, f"{prefix}{number}_"),
+            ]
+            for part in parts:
+                _check_linked(part, inner, query)
+            found += parts
+    return found
+
+
+def _check_elsewhere(select: exp.Select, changes: Changes) -> None:
+    """Refuse subqueries that are looked at nowhere else."""
+    conditions = [each.join.args.get("on") for each in relations(select) if each.join is not None]
+    others = [*conditions, *(select.args.get("laterals") or ()), select.args.get("group")]
+    if any(changes.touch(query) for each in others if each is not None for query in subqueries(each)):
+        raise NotIncrementalError("a subquery in a join's condition, LATERAL VIEW or GROUP BY is not followed")
+
+
+def _flattened(
+    select: exp.Select, query: exp.Query, wanted: Sequence[exp.Expr], prefix: str
+) -> tuple[exp.Select, frozenset[str]]:
+    """Return a SELECT that joins the rows of a subquery, by its own conditions, and the aliases of these rows.
+
+    Its conditions have the subqueries of that subquery.
+    """
+    inner = unwrapped(query)
+    if not isinstance(inner, exp.Select):
+        raise NotIncrementalError("UNION in a subquery of a condition is not followed")
+    if inner.args.get("laterals"):
+        raise NotIncrementalError("LATERAL VIEW in a subquery of a condition is not followed")
+    link = _link(query, inner)
+    inner = inner.copy()
+    aliases = {each.alias: f"{prefix}{each.alias}" for each in relations(inner)}
+    for node in [*inner.iter_expressions(), *([link.expressions[0]] if link is not None else [])]:
+        _rename(node, aliases)
+    joins = []
+    for each in relations(inner):
+        each.node.set("alias", _alias(each.node, aliases[each.alias]))
+        joins.append(exp.Join(this=each.node, kind="CROSS") if each.join is None else each.join)
+    nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
+    conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
+    conditions += [*conjuncts(inner.args.get("where")), *nested]
+    if link is not None:
+        conditions.append(
+            exp.Coalesce(this=exp.EQ(this=link.this, expression=link.expressions[0]), expressions=[exp.true()])
+        )
+    flat = exp.Select(
+        expressions=[each.copy() for each in wanted],
+        from_=select.args["from_"].copy(),
+        joins=[*(each.copy() for each in select.args.get("joins") or ()), *joins],
+        laterals=[each.copy() for each in select.args.get("laterals") or ()],
+    )
+    return flat.where(*(each.unalias().copy() for each in conditions), copy=False), frozenset(aliases.values())
+
+
+def _rename(node: exp.Expr, aliases: Mapping[str, str]) -> None:
+    """Give relations other aliases in an expression, but not where a query in it has relations of the same alias."""
+    if isinstance(node, exp.Column) and node.table in aliases:
+        node.set("table", exp.to_identifier(aliases[node.table], quoted=True))
+    if isinstance(node, exp.Select):
+        hidden = {each.alias for each in relations(node)}
+        hidden |= {lateral.alias for lateral in node.args.get("laterals") or ()}
+        aliases = {name: other for name, other in aliases.items() if name not in hidden}
+    for child in node.iter_expressions():
+        _rename(child, aliases)
+
+
+def _link(query: exp.Query, inner: exp.Select) -> exp.In | None:
+    """Return for `x IN (SELECT y ...)` both sides, of which an outer and an inner row have the same value.
+
+    NULL on either side makes NOT IN unknown, not true, so it counts as the same.
+    """
+    within = query.parent
+    if not isinstance(within, exp.In):
+        return None
+    looked_for = inner.expressions[0].unalias()
+    is_of_one_row = not is_grouped(inner) or (inner.args.get("group") and looked_for in inner.args["group"].expressions)
+    if not is_of_one_row or windows(inner) or inner.args.get("limit") or isinstance(within.this, exp.Tuple):
+        return None
+    return exp.In(this=within.this.copy(), expressions=[looked_for.copy()])
+
+
+def _check_linked(part: exp.Select, inner: Collection[str], query: exp.Query) -> None:
+    """Check that a condition connects a subquery's rows with outer ones."""
+    conditions = [*conjuncts(part.args.get("where")), *(j.args["on"] for j in part.args["joins"] if j.args.get("on"))]
+    for each in conditions:
+        of = tables_of(each)
+        if of & set(inner) and of - set(inner):
+            return
+    read = ", ".join(sorted(inputs_of(query)))
+    raise NotIncrementalError(f"a subquery over {read} decides about every row")
+
+
+def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.Expr]:
+    """Return relations that together have all rows of a relation that went or came."""
+    node = relation.node
+    if isinstance(node, exp.Table):
+        return [_table(changes.name(node.name, sign), relation.alias)]
+    query = unwrapped(node)
+    return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes)]
+
+
+def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Query]:
+    if not changes.touch(query):
+        return []
+    if isinstance(query, exp.Union) and not query.args.get("distinct"):
+        return [*_changed_in(unwrapped(query.left), sign, changes), *_changed_in(unwrapped(query.right), sign, changes)]
+    if isinstance(query, exp.Select) and _only_joins(query, changes):
+        return list(_by_one_sign(query, sign, changes))
+    units = sorted(unit_columns(query))
+    if not units:
+        raise NotIncrementalError("a derived table has no columns that divide its rows")
+    names = named(query)
+    touched = exp.union(*_affected(query, units, changes), distinct=False, copy=False)
+    rows = exp.Subquery(this=_at(query, _SIDES[sign], changes), alias=_table_alias("_mv_rows"))
+    found = exp.Subquery(this=touched, alias=_table_alias("_mv_touched"))
+    same = [
+        exp.NullSafeEQ(
+            this=exp.column(names[unit], "_mv_rows", quoted=True),
+            expression=exp.column(names[unit], "_mv_touched", quoted=True),
+        )
+        for unit in units
+    ]
+    is_touched = exp.Exists(this=exp.select("1").from_(found).where(*same))
+    return [exp.select(*(exp.column(n, "_mv_rows", quoted=True) for n in names)).from_(rows).where(is_touched)]
+
+
+def _only_joins(select: exp.Select, changes: Changes) -> bool:
+    """True if each of a SELECT's rows is one joined tuple, and none can be missing that has changed."""
+    may_be_missing = optional(select)
+    is_plain = not (is_grouped(select) or windows(select) or select.args.get("distinct") or select.args.get("qualify"))
+    return (
+        is_plain
+        and not select.args.get("limit")
+        and not any(
+            changes.touch(each.node) and (each.alias in may_be_missing or each.is_looked_up)
+            for each in relations(select)
+        )
+        and not any(changes.touch(query) for clause in clauses(select) for query in subqueries(clause))
+    )
+
+
+def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[exp.Select]:
+    for position, each in enumerate(relations(select)):
+        if changes.touch(each.node):
+            for rows in _changed_rows(each, sign, changes):
+                found = _at(select, _SIDES[sign], changes)
+                assert isinstance(found, exp.Select)
+                if (join := relations(found)[position].join) is None:
+                    found.args["from_"].set("this", rows)
+                else:
+                    join.set("this", rows)
+                yield found
+
+
+def _at(node: exp.Expr, side: Part, changes: Changes) -> exp.Expr:
+    """Return a copy of a query or relation over the inputs as they were before, or are after, the change."""
+    found = node.copy()
+    for table in list(found.find_all(exp.Table)):
+        there = _table(changes.name(table.name, side), table.alias_or_name)
+        if table is found:
+            return there
+        table.replace(there)
+    return found
+
+
+def _table(name: str, alias: str) -> exp.Table:
+    return exp.Table(this=exp.to_identifier(name, quoted=True), alias=_table_alias(alias))
+
+
+def _derived(query: exp.Query, like: exp.Expr, alias: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=_alias(like, alias))
+
+
+def _alias(node: exp.Expr, name: str) -> exp.TableAlias:
+    columns = node.args["alias"].columns if node.args.get("alias") else []
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True), columns=[each.copy() for each in columns])
+
+
+def _table_alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.to_identifier(name, quoted=True))

@@ -1,0 +1,289 @@
+"""A query as it is read: its parts, and which of its columns can be unit columns.
+
+    shape of a query                        columns that can be
+    rows of inputs, filtered and joined     all that are computed from them
+    GROUP BY                                grouping expressions
+    window functions                        what every PARTITION BY has
+    UNION, INTERSECT, EXCEPT                what each branch allows
+    outer joins                             none that come from the side whose rows may be missing
+
+sqlglot parses and qualifies; its tree is read here and never decides of a value: see `sources.query.following`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp, parse
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+DIALECT = "spark"
+_OUTER = ("LEFT", "RIGHT", "FULL")
+
+
+class NotIncrementalError(Exception):
+    """A query, or a change of some of its inputs, cannot be followed; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One relation in a query's FROM clause.
+
+    Attributes:
+        node: An input as a `Table`, a derived table as a `Subquery`, or something that reads no input.
+        join: How it is joined; None for the first one.
+    """
+
+    alias: str
+    node: exp.Expr
+    join: exp.Join | None
+
+    @property
+    def is_looked_up(self) -> bool:
+        """True if it only decides about rows of the others: LEFT SEMI JOIN, LEFT ANTI JOIN."""
+        return self.join is not None and self.join.kind in ("SEMI", "ANTI")
+
+
+def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
+    """Return a query with its common table expressions in place, and every column qualified.
+
+    Args:
+        columns: The columns of each input, by name → type.
+
+    Raises:
+        NotIncrementalError: If it is not understood.
+    """
+    lower: dict[str, object] = {
+        name.lower(): {c.lower(): kind for c, kind in of.items()} for name, of in columns.items()
+    }
+    try:
+        found = [each for each in parse(sql, dialect=DIALECT) if each is not None]
+        if len(found) != 1 or not isinstance(found[0], exp.Query):
+            raise NotIncrementalError("the query is not understood")
+        query = _without_ctes(found[0], {})
+        qualified = qualify(query, schema=lower, dialect=DIALECT, quote_identifiers=True)
+        qualified = annotate_types(qualified, schema=lower, dialect=DIALECT)
+    except SqlglotError as error:
+        raise NotIncrementalError(f"the query is not understood ({_first_line(error)})") from error
+    if not isinstance(qualified, exp.Query):
+        raise NotIncrementalError("the query is not understood")
+    for table in qualified.find_all(exp.Table):
+        if table.name not in lower or table.db:
+            raise NotIncrementalError(f"{table.sql(DIALECT)[:60]} is not an input")
+        if table.args.get("pivots") or table.args.get("sample"):
+            raise NotIncrementalError("PIVOT and TABLESAMPLE make rows depend on all others")
+    return qualified
+
+
+def text(query: exp.Query) -> str:
+    """Return a query's SQL; of Spark's dialects, Databricks' alone writes QUALIFY as it is."""
+    return query.sql("databricks" if query.find(exp.Qualify) else DIALECT)
+
+
+def unit_columns(query: exp.Query) -> frozenset[int]:
+    """Return the positions of the columns that can be unit columns.
+
+    Raises:
+        NotIncrementalError: If there is no way to divide its rows, with the reason.
+    """
+    if query.args.get("limit") or query.args.get("offset"):
+        raise NotIncrementalError("`LIMIT` makes every row depend on every other")
+    match query:
+        case exp.Subquery():
+            return unit_columns(unwrapped(query))
+        case exp.SetOperation():
+            return unit_columns(unwrapped(query.left)) & unit_columns(unwrapped(query.right))
+        case exp.Select():
+            return _of_select(query)
+        case _:
+            raise NotIncrementalError(f"{type(query).__name__.upper()} is not understood")
+
+
+def unwrapped(node: exp.Expr) -> exp.Query:
+    """Return the query in parentheses."""
+    while isinstance(node, exp.Subquery | exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.Query):
+        raise NotIncrementalError(f"{type(node).__name__.upper()} is not understood")
+    return node
+
+
+def relations(select: exp.Select) -> list[Relation]:
+    """Return the relations of a SELECT, in the order in which they are joined."""
+    first = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    found = [] if first is None else [Relation(first.this.alias_or_name, first.this, None)]
+    for join in joins:
+        if join.method or join.args.get("using") or join.side == "FULL" or join.kind not in ("", *_KINDS):
+            raise NotIncrementalError(f"{join.method or join.side or join.kind or 'USING'} JOIN is not followed")
+        found.append(Relation(join.this.alias_or_name, join.this, join))
+    if any(each.join is not None and each.join.side == "RIGHT" for each in found[2:]):
+        raise NotIncrementalError("RIGHT JOIN is followed only between the first two relations")
+    return found
+
+
+def optional(select: exp.Select) -> frozenset[str]:
+    """Return the aliases of relations whose columns may be NULL because there was no row to join."""
+    found: set[str] = set()
+    above: list[str] = []
+    for each in relations(select):
+        side = each.join.side if each.join is not None and not each.is_looked_up else ""
+        if side == "LEFT":
+            found.add(each.alias)
+        if side == "RIGHT":
+            found.update(above)
+        above.append(each.alias)
+    for lateral in select.args.get("laterals") or ():
+        if lateral.args.get("outer") or tables_of(lateral) & found:
+            found.add(lateral.alias)
+    return frozenset(found)
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """True if its rows stand for groups of rows."""
+    return bool(select.args.get("group") or select.args.get("having")) or any(
+        _is_aggregate(node) for each in select.expressions for node in own_nodes(each)
+    )
+
+
+def num_grouped(query: exp.Query) -> int:
+    """Return how many SELECTs in a query group rows."""
+    return sum(is_grouped(each) for each in query.find_all(exp.Select))
+
+
+def windows(select: exp.Select) -> list[exp.Window]:
+    """Return the window functions of a SELECT."""
+    parts = [*select.expressions, *filter(None, [select.args.get("qualify")])]
+    return [node for each in parts for node in own_nodes(each) if isinstance(node, exp.Window)]
+
+
+def own_nodes(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield an expression and its parts, but no part of a subquery in it except the subquery itself."""
+    yield node
+    if isinstance(node, exp.Query):
+        return
+    for child in node.iter_expressions():
+        yield from own_nodes(child)
+
+
+def subqueries(node: exp.Expr) -> list[exp.Query]:
+    """Return the subqueries in an expression, without those in them."""
+    return [each for each in own_nodes(node) if isinstance(each, exp.Query)]
+
+
+def clauses(select: exp.Select) -> list[exp.Expr]:
+    """Return the parts of a SELECT that compute and filter, other than the conditions of joins."""
+    others = (select.args.get(name) for name in ("where", "having", "qualify"))
+    return [*select.expressions, *(each for each in others if each is not None)]
+
+
+def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """Return the conditions that all have to hold."""
+    if condition is None:
+        return []
+    if isinstance(condition, exp.Paren | exp.Where):
+        return conjuncts(condition.this)
+    if isinstance(condition, exp.And):
+        return [*conjuncts(condition.left), *conjuncts(condition.right)]
+    return [condition]
+
+
+def tables_of(*nodes: exp.Expr) -> frozenset[str]:
+    """Return the aliases whose columns are in expressions."""
+    return frozenset(column.table for node in nodes for column in node.find_all(exp.Column))
+
+
+def inputs_of(node: exp.Expr) -> frozenset[str]:
+    """Return the inputs that a query or a relation reads."""
+    return frozenset(table.name for table in node.find_all(exp.Table))
+
+
+def named(select: exp.Query) -> list[str]:
+    """Return the names of a query's columns."""
+    return [each.alias_or_name for each in select.selects]
+
+
+_KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
+
+
+def _of_select(select: exp.Select) -> frozenset[int]:
+    group, grouped = select.args.get("group"), is_grouped(select)
+    if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+        raise NotIncrementalError("ROLLUP, CUBE and GROUPING SETS make rows that stand for many groups")
+    if group is not None and group.args.get("all"):
+        raise NotIncrementalError("GROUP BY ALL is not followed; name the columns")
+    if grouped and not (group and group.expressions):
+        raise NotIncrementalError("without GROUP BY, one row depends on every row")
+    if select.args.get("match") or select.args.get("pivots"):
+        raise NotIncrementalError("PIVOT and MATCH_RECOGNIZE are not followed")
+    over = windows(select)
+    if any(not each.args.get("partition_by") for each in over):
+        raise NotIncrementalError("a window function without PARTITION BY makes every row depend on every other")
+    may_be_missing = optional(select)
+    found = []
+    for position, selected in enumerate(select.expressions):
+        each = selected.unalias()
+        of = tables_of(each)
+        is_plain = bool(of) and not of & may_be_missing and not subqueries(each)
+        is_plain = is_plain and not any(_is_aggregate(n) or isinstance(n, exp.Window) for n in own_nodes(each))
+        is_in_groups = group is None or each in group.expressions
+        if is_plain and is_in_groups and all(each in window.args["partition_by"] for window in over):
+            found.append(position)
+    return frozenset(found)
+
+
+def _is_aggregate(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.AggFunc):
+        return False
+    above: exp.Expr = node
+    while isinstance(above.parent, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        above = above.parent
+    return not (isinstance(above.parent, exp.Window) and above.parent.this is above)
+
+
+def _without_ctes(query: exp.Query, above: Mapping[str, exp.CTE]) -> exp.Query:
+    """Replace references to common table expressions by what they stand for."""
+    known = dict(above)
+    scope = query.args.get("with_")
+    if scope is not None:
+        if scope.recursive:
+            raise NotIncrementalError("WITH RECURSIVE is not followed")
+        for cte in scope.expressions:
+            cte.set("this", _without_ctes(unwrapped(cte.this), known))
+            known[cte.alias.lower()] = cte
+        query.set("with_", None)
+    for node in list(_until_queries(query)):
+        if isinstance(node, exp.Query):
+            node.replace(_without_ctes(node, known))
+        elif isinstance(node, exp.Table) and not node.db and (cte := known.get(node.name.lower())) is not None:
+            names = node.args["alias"].columns if node.args.get("alias") else []
+            alias = exp.TableAlias(
+                this=exp.to_identifier(node.alias_or_name),
+                columns=[each.copy() for each in names or cte.args["alias"].columns],
+            )
+            node.replace(exp.Subquery(this=cte.this.copy(), alias=alias, **_modifiers(node)))
+    return query
+
+
+def _until_queries(query: exp.Expr) -> Iterator[exp.Expr]:
+    for child in query.iter_expressions():
+        yield child
+        if not isinstance(child, exp.Query):
+            yield from _until_queries(child)
+
+
+def _modifiers(table: exp.Table) -> dict[str, object]:
+    return {name: value for name in ("pivots", "sample") if (value := table.args.get(name))}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0].rstrip(".")[:120]
+
+
+def sequence(query: exp.Query, names: Sequence[str]) -> list[int]:
+    """Return the positions of columns by name, whatever the case of their letters."""
+    found = [name.lower() for name in named(query)]
+    return [found.index(name.lower()) for name in names if name.lower() in found]

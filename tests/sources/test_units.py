@@ -1,0 +1,301 @@
+"""What a change of a query's inputs can have touched, against SQLite as another engine that runs the queries whole.
+
+Random queries over random tables before and after random changes: each unit whose rows differ is among the affected
+ones, and the query over restricted inputs has the affected units' rows.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units.affected import Changes, affected
+from airflow_mv_provider.sources.query.units.restriction import restrictions
+from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
+from tests import tpch
+
+TABLES = ("a", "b", "c")
+COLUMNS = ("k", "x", "y")
+SCHEMA = {name: dict.fromkeys(COLUMNS, "int") for name in TABLES}
+Row = tuple[Any, ...]
+
+
+@dataclass
+class Tables:
+    """The inputs before and after a change."""
+
+    before: dict[str, list[Row]]
+    after: dict[str, list[Row]]
+    changed: tuple[str, ...]
+    db: sqlite3.Connection = field(default_factory=lambda: sqlite3.connect(":memory:"))
+
+    def __post_init__(self) -> None:
+        for name in TABLES:
+            gone = Counter(self.before[name]) - Counter(self.after[name])
+            came = Counter(self.after[name]) - Counter(self.before[name])
+            parts = {"before": self.before[name], "after": self.after[name]}
+            parts |= {"gone": list(gone.elements()), "came": list(came.elements())}
+            for part, rows in parts.items():
+                self.db.execute(f"CREATE TABLE _mv_{part}_{name} (k, x, y)")
+                self.db.executemany(f"INSERT INTO _mv_{part}_{name} VALUES (?, ?, ?)", rows)
+
+    def rows(self, sql: str, part: str, where: dict[str, str] | None = None) -> list[Row]:
+        """Run the author's query over the inputs of one side, of some of which only some rows are read."""
+        of = (f"{name} AS (SELECT * FROM _mv_{part}_{name} AS t {(where or {}).get(name, '')})" for name in TABLES)
+        return self.db.execute(f"WITH {', '.join(of)} SELECT * FROM ({sql}) AS q").fetchall()
+
+
+class Queries:
+    """Random queries of the shapes that can be followed, and of some that cannot."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance, self.number = chance, 0
+
+    def query(self) -> str:
+        if self.chance.random() < 0.15:
+            word = self.chance.choice(["UNION ALL", "UNION ALL", "UNION", "EXCEPT", "INTERSECT"])
+            return f"{self.plain(2)} {word} {self.plain(2)}"
+        if self.chance.random() < 0.2:
+            name = "w"
+            return f"WITH {name} AS ({self.plain(1)}) {self.select((name,), 0)}"
+        return self.select(TABLES, 1)
+
+    def alias(self) -> str:
+        self.number += 1
+        return f"r{self.number}" if self.chance.random() < 0.8 else "s"
+
+    def relation(self, tables: Sequence[str], depth: int) -> str:
+        kind = self.chance.random()
+        if depth == 0 or kind < 0.65:
+            return self.chance.choice(tables)
+        if kind < 0.8:
+            return f"(SELECT k, sum(x) AS x, count(y) AS y FROM {self.chance.choice(tables)} GROUP BY k)"
+        if kind < 0.9:
+            return f"({self.plain(1)})"
+        one, two = self.plain(1), self.plain(1)
+        return f"({one} UNION ALL {two})"
+
+    def plain(self, most: int) -> str:
+        """A query of columns k, x, y that only joins and filters, or groups."""
+        names, text = self.source(TABLES, most, 0, may_be_right=False)
+        where = self.where(names, with_queries=False)
+        if self.chance.random() < 0.3:
+            return (
+                f"SELECT {names[0]}.k AS k, max({names[-1]}.x) AS x, count(*) AS y {text}{where} GROUP BY {names[0]}.k"
+            )
+        distinct = self.chance.choice(["", "", "DISTINCT "])
+        return f"SELECT {distinct}{names[0]}.k AS k, {self.column(names)} AS x, {self.column(names)} AS y {text}{where}"
+
+    def source(
+        self, tables: Sequence[str], most: int, depth: int, *, may_be_right: bool = True
+    ) -> tuple[list[str], str]:
+        names = [self.alias()]
+        text = f"FROM {self.relation(tables, depth)} AS {names[0]}"
+        for number in range(self.chance.randint(0, most)):
+            name = f"j{self.number}_{number}"
+            how = self.chance.choice(
+                ["JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN" if may_be_right and number == 0 else "JOIN"]
+            )
+            on = f"{self.column(names)} = {self.column([name])}"
+            if self.chance.random() < 0.25:
+                on += f" AND {self.condition([*names, name])}"
+            if self.chance.random() < 0.15:
+                on += f" AND {self.column(names)} = {self.column(names)}"
+            if self.chance.random() < 0.25:
+                on = f"coalesce({self.column(names)}, 1) = {self.column([name])}"
+            text += f" {how} {self.relation(tables, depth)} AS {name} ON {on}"
+            names.append(name)
+        return names, text
+
+    def column(self, names: Sequence[str]) -> str:
+        return f"{self.chance.choice(names)}.{self.chance.choice(COLUMNS)}"
+
+    def condition(self, names: Sequence[str]) -> str:
+        one, two = self.column(names), self.column(names)
+        return self.chance.choice([
+            f"{one} > 1", f"{one} IS NULL", f"{one} IS NOT NULL", f"{one} <> 2", f"{one} = {two}",
+            f"coalesce({one}, 0) = 0", f"({one} > 1 OR {two} = 2)", f"{one} <= {two}",
+        ])  # fmt: skip
+
+    def subquery(self, names: Sequence[str]) -> str:
+        table, other, outer = self.chance.choice(TABLES), self.chance.choice(TABLES), self.column(names)
+        inner = self.column(["i"])
+        more = f" AND {self.condition(['i'])}" if self.chance.random() < 0.4 else ""
+        join = f" LEFT JOIN {self.chance.choice(TABLES)} AS ij ON ij.k = i.x" if self.chance.random() < 0.2 else ""
+        word = self.chance.choice(["", "NOT "])
+        return self.chance.choice([
+            f"{word}EXISTS (SELECT 1 FROM {table} AS i{join} WHERE i.k = {outer}{more})",
+            f"{outer} {word}IN (SELECT {inner} FROM {table} AS i WHERE 1 = 1{more})",
+            f"{outer} {word}IN (SELECT i.k FROM {table} AS i GROUP BY i.k HAVING count(*) > 1)",
+            f"{outer} > (SELECT max(i.x) FROM {table} AS i{join} WHERE i.y = {self.column(names)}{more})",
+            f"{outer} = (SELECT count(*) FROM {table} AS i WHERE i.k = {self.column(names)}{more})",
+            f"{outer} {word}IN (SELECT i.k FROM {table} AS i WHERE i.x {word}IN (SELECT n.y FROM {other} AS n))",
+            f"EXISTS (SELECT 1 FROM {table} AS i WHERE i.k = {outer}"
+            f" AND {word}EXISTS (SELECT 1 FROM {other} AS i WHERE i.k = {outer} AND i.x > 1))",
+            f"{outer} IN (SELECT i.k FROM {table} AS i GROUP BY i.k"
+            f" HAVING count(*) > (SELECT count(*) FROM {other} AS n WHERE n.k = i.k))",
+        ])  # fmt: skip
+
+    def where(self, names: Sequence[str], *, with_queries: bool) -> str:
+        found = [self.condition(names) for _ in range(self.chance.choice([0, 0, 1, 2]))]
+        if with_queries and self.chance.random() < 0.35:
+            found.append(self.subquery(names))
+        return f" WHERE {' AND '.join(found)}" if found else ""
+
+    def select(self, tables: Sequence[str], depth: int) -> str:
+        names, text = self.source(tables, 2, depth)
+        where = self.where(names, with_queries=True)
+        one, two, three = (self.column(names) for _ in range(3))
+        kind = self.chance.random()
+        if kind < 0.4:
+            having = self.chance.choice(["", "", " HAVING count(*) > 1", f" HAVING max({three}) > 1"])
+            second = self.chance.choice([two, f"{two} + 1"])
+            values = f"{one} AS u, {second} AS v, count({three}) AS n, sum({three}) AS s"
+            return f"SELECT {values} {text}{where} GROUP BY 1, {second}{having}"
+        if kind < 0.6:
+            over = f"OVER (PARTITION BY {one})"
+            more = f"OVER (PARTITION BY {one}, {two})"
+            return f"SELECT {one} AS u, {two} AS v, sum({three}) {over} AS n, count(*) {more} AS s {text}{where}"
+        distinct = "DISTINCT " if kind < 0.7 else ""
+        more = self.subquery(names) if self.chance.random() < 0.1 else three
+        return f"SELECT {distinct}{one} AS u, {two} AS v, {more} AS n, {one} AS s {text}{where}"
+
+
+def changed_tables(chance: random.Random) -> Tables:
+    def value() -> int | None:
+        return chance.choice([None, 0, 1, 2, 3])
+
+    def some(most: int) -> list[Row]:
+        return [(value(), value(), value()) for _ in range(chance.randint(0, most))]
+
+    before = {name: some(6) for name in TABLES}
+    after, changed = dict(before), tuple(chance.sample(TABLES, chance.choice([1, 1, 2, 3])))
+    for name in changed:
+        kept = [row for row in before[name] if chance.random() < 0.75]
+        after[name] = kept + some(2)
+    return Tables(before, after, changed)
+
+
+def check(query: exp.Query, sql: str, tables: Tables, chance: random.Random) -> str:
+    """Check one change of one query, divided by some of the columns that divide it; return what became of it."""
+    try:
+        possible = sorted(shape.unit_columns(query))
+        if not possible:
+            return "no units"
+        units = sorted(chance.sample(possible, chance.randint(1, len(possible))))
+        names = shape.named(query)
+        changes = Changes(tables.changed, lambda name, part: f"_mv_{part}_{name}")
+        parts = affected(query, units, changes)
+    except NotIncrementalError as error:
+        return str(error)
+    before, after = (Counter(tables.rows(sql, part)) for part in ("before", "after"))
+    touched = {row for part in parts for row in tables.db.execute(part.sql("sqlite")).fetchall()}
+    differing = {tuple(row[u] for u in units) for row in (before - after) + (after - before)}
+    assert differing <= touched, f"{differing - touched} is not among the affected units"
+
+    tables.db.execute(f"CREATE TABLE units ({', '.join(names[u] for u in units)})")
+    tables.db.executemany(f"INSERT INTO units VALUES ({', '.join('?' * len(units))})", list(touched))
+    where = {}
+    for name, (column, of) in restrictions(query, {u: n for n, u in enumerate(units)}).items():
+        same = " OR ".join(f"units.{names[units[n]]} IS t.{column}" for n in of)
+        where[name] = f"WHERE EXISTS (SELECT 1 FROM units WHERE {same})"
+    of_touched = Counter({r: n for r, n in after.items() if tuple(r[u] for u in units) in touched})
+    restricted = Counter(tables.rows(sql, "after", where))
+    found = Counter({r: n for r, n in restricted.items() if tuple(r[u] for u in units) in touched})
+    assert found == of_touched, f"restricted by {where}"
+    return "restricted" if where else "followed"
+
+
+def check_many(seeds: range) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for seed in seeds:
+        chance = random.Random(seed)
+        sql = Queries(chance).query()
+        query = shape.parsed(sql, SCHEMA)
+        for _ in range(5):
+            tables = changed_tables(chance)
+            try:
+                found[check(query, sql, tables, chance)] += 1
+            except sqlite3.OperationalError as error:
+                # Of SQLite alone; it also gives wrong rows where a RIGHT JOIN lies in a part of a UNION.
+                assert str(error) == "ON clause references tables to its right", sql
+                found["SQLite cannot run it"] += 1
+            except AssertionError as error:
+                raise AssertionError(
+                    f"seed {seed}\n{sql}\nbefore {tables.before}\nafter {tables.after}\n{error}"
+                ) from error
+            finally:
+                tables.db.close()
+    return found
+
+
+def test_each_unit_that_differs_is_found_and_computed_from_restricted_inputs():
+    found = check_many(range(120))
+
+    assert found["restricted"] > 150
+    assert found["followed"] > 150
+
+
+@pytest.mark.slow
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("first", range(0, 20_000, 2_000))
+def test_none_is_missed_in_100_000_histories(first):
+    check_many(range(first, first + 2_000))
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT k, x FROM a ORDER BY x LIMIT 3", "`LIMIT` makes every row depend on every other"),
+        ("SELECT sum(x) AS s FROM a", "without GROUP BY, one row depends on every row"),
+        ("SELECT k, rank() OVER (ORDER BY x) AS r FROM a", "a window function without PARTITION BY"),
+        ("SELECT k, sum(x) AS s FROM a GROUP BY ROLLUP (k)", "ROLLUP, CUBE and GROUPING SETS"),
+        ("SELECT k, sum(x) AS s FROM a GROUP BY k WITH CUBE", "ROLLUP, CUBE and GROUPING SETS"),
+        ("SELECT k, sum(x) AS s FROM a GROUP BY ALL", "GROUP BY ALL"),
+        ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k", "FULL JOIN is not followed"),
+        ("SELECT a.k FROM a WHERE x > (SELECT avg(x) FROM b)", "a subquery over b decides about every row"),
+        ("SELECT k FROM a JOIN b ON a.k = b.k AND EXISTS (SELECT 1 FROM b AS i)", "Ambiguous|not understood"),
+        ("WITH RECURSIVE r AS (SELECT k FROM a) SELECT k FROM r", "WITH RECURSIVE is not followed"),
+        ("SELECT k FROM nowhere", "not understood|not an input"),
+        ("SELECT k FROM", "the query is not understood"),
+        ("SELECT k FROM a; SELECT k FROM b", "the query is not understood"),
+        ("SELECT * FROM a PIVOT (sum(x) FOR y IN (1, 2))", "PIVOT"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(sql, reason):
+    with pytest.raises(NotIncrementalError, match=reason):
+        query = shape.parsed(sql, SCHEMA)
+        units = sorted(shape.unit_columns(query))
+        affected(query, units, Changes(TABLES, lambda name, part: f"_mv_{part}_{name}"))
+
+
+def test_tpc_h_queries_follow_their_inputs():
+    """Fifteen of the 22 follow a change of any input, two some of them; the others have or compare with one row."""
+    known = {name: tpch.columns(name) for name in tpch.SCHEMA}
+    followed = {}
+    for number, view in tpch.VIEWS.items():
+        followed[number] = set()
+        try:
+            query = shape.parsed(view.sql, known)
+            units = [n for n in shape.sequence(query, view.key) if n in shape.unit_columns(query)]
+        except NotIncrementalError:
+            continue
+        for name in shape.inputs_of(query):
+            with suppress(NotIncrementalError):
+                affected(query, units, Changes({name}, lambda of, part: f"_mv_{part}_{of}"))
+                followed[number].add(name)
+
+    whole = {number for number, names in followed.items() if names == tpch.inputs(number)}
+    assert whole == {1, 2, 3, 4, 5, 7, 8, 9, 10, 12, 13, 16, 18, 20, 21}
+    assert followed[15] == {"supplier"}
+    assert followed[22] == {"orders"}
+    assert not any(followed[number] for number in (6, 11, 14, 17, 19))
