@@ -22,7 +22,7 @@ ADMIN = {"id": "admin", "name": "admin"}  # who alone may decide about what is h
 AGAIN = {"retries": 2, "retry_delay": timedelta(seconds=1)}
 
 with DAG("sales", schedule=None, start_date=START, default_args=AGAIN):
-    refresh_table_group("sales", definition_file="e2e_tables.yaml", poll_interval=1, approvers=[ADMIN])
+    refresh_table_group("sales", definition_file="e2e_tables.yaml", poll_interval=1, deferrable=True, approvers=[ADMIN])
 
 with DAG("stock", schedule=None, start_date=START, default_args=AGAIN):  # atomic, as what is held has to be
     refresh_table_group("stock", definition_file="e2e_tables.yaml", poll_interval=1, approvers=[ADMIN])

@@ -163,6 +163,8 @@ def test_triggers_at_once_are_served_one_after_the_other(stack, filled):
 
     runs = [stack.trigger("sales") for _ in range(3)]
 
+    # They wait in the triggerer, which looks into the database as often as tasks would.
+    wait_until(lambda: "Airflow's triggerer" in {each.process for each in stack.status("sales").queue}, "a trigger")
     for run_id in runs:
         stack.succeeds("sales", run_id)
     assert stack.main("sales") == rows

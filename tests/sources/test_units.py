@@ -264,6 +264,7 @@ def test_none_is_missed_in_100_000_histories(first):
         ("SELECT a.k FROM a FULL JOIN b ON a.k = b.k", "FULL JOIN is not followed"),
         ("SELECT a.k FROM a WHERE x > (SELECT avg(x) FROM b)", "a subquery over b decides about every row"),
         ("SELECT k FROM a JOIN b ON a.k = b.k AND EXISTS (SELECT 1 FROM b AS i)", "Ambiguous|not understood"),
+        ("SELECT a.k FROM a LEFT JOIN (b JOIN c ON b.k = c.k) ON a.k = b.k", "joins in parentheses"),
         ("WITH RECURSIVE r AS (SELECT k FROM a) SELECT k FROM r", "WITH RECURSIVE is not followed"),
         ("SELECT k FROM nowhere", "not understood|not an input"),
         ("SELECT k FROM", "the query is not understood"),
@@ -276,6 +277,17 @@ def test_what_cannot_be_followed_is_named(sql, reason):
         query = shape.parsed(sql, SCHEMA)
         units = sorted(shape.unit_columns(query))
         affected(query, units, Changes(TABLES, lambda name, part: f"_mv_{part}_{name}"))
+
+
+def test_part_of_another_shape_keeps_its_inputs_whole():
+    """It has not changed, so the rest can be followed."""
+    sql = "SELECT a.k, f.x FROM a JOIN (SELECT b.k, c.x FROM b FULL JOIN c ON b.k = c.k) AS f ON f.k = a.k"
+    query = shape.parsed(sql, SCHEMA)
+
+    assert len(affected(query, [0], Changes({"a"}, lambda name, part: f"_mv_{part}_{name}"))) == 2
+    assert restrictions(query, {0: 0}) == {}
+    with pytest.raises(NotIncrementalError, match="FULL JOIN"):
+        affected(query, [0], Changes({"b"}, lambda name, part: f"_mv_{part}_{name}"))
 
 
 def test_tpc_h_queries_follow_their_inputs():

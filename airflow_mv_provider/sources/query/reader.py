@@ -138,8 +138,11 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         of = self._as_followed(until)
         if isinstance(of, str):
             raise SourceChangedError("query", f"not incremental: {of}.")
-        with translated("query"):
-            return signed(of, self._source.sql, self._between(since, until, main), main, self._kept)
+        try:
+            with translated("query"):
+                return signed(of, self._source.sql, self._between(since, until, main), main, self._kept)
+        except NotIncrementalError as error:
+            raise SourceChangedError("query", f"not incremental: {error}.") from error
 
     def _between(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
         """Return the inputs at the two ends of a change; those without a changed row as they are at its end."""

@@ -16,6 +16,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     Relation,
     clauses,
     conjuncts,
+    inputs_of,
     is_grouped,
     relations,
     subqueries,
@@ -36,7 +37,10 @@ def restrictions(query: exp.Query, units: Mapping[int, int]) -> dict[str, tuple[
         Inputs that cannot be restricted are left out.
     """
     found: dict[str, list[dict[str, int]]] = defaultdict(list)
-    _restrict(unwrapped(query), dict(units), {}, found)
+    try:
+        _restrict(unwrapped(query), dict(units), {}, found)
+    except NotIncrementalError:
+        return {}  # a part that no change has touched is of a shape that cannot be followed
     chosen = {}
     for name, each in found.items():
         # An input that is read at several places has to be restricted by one column at all of them.
@@ -112,7 +116,9 @@ def _equal(condition: exp.Expr, bound: _Bound, only_to: str | None = None) -> No
 
 
 def _restrict_derived(source: Relation, columns: Mapping[str, int], found: dict[str, list[dict[str, int]]]) -> None:
-    if not source.node.find(exp.Table):
+    if not isinstance(source.node, exp.Subquery):
+        for name in inputs_of(source.node):
+            found[name].append({})
         return
     query = unwrapped(source.node)
     names = source.node.args["alias"].columns if source.node.args.get("alias") else []

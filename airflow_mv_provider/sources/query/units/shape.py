@@ -73,8 +73,11 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
     for table in qualified.find_all(exp.Table):
         if table.name not in lower or table.db:
             raise NotIncrementalError(f"{table.sql(DIALECT)[:60]} is not an input")
-        if table.args.get("pivots") or table.args.get("sample"):
+    for relation in qualified.find_all(exp.Table, exp.Subquery):
+        if relation.args.get("pivots") or relation.args.get("sample"):
             raise NotIncrementalError("PIVOT and TABLESAMPLE make rows depend on all others")
+        if relation.args.get("joins") or relation.args.get("laterals"):
+            raise NotIncrementalError("joins in parentheses are not followed; make them a derived table")
     return qualified
 
 
