@@ -245,6 +245,28 @@ def test_each_unit_that_differs_is_found_and_computed_from_restricted_inputs():
     assert found["followed"] > 150
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT u.k, u.x FROM (SELECT k, x FROM a UNION ALL SELECT k, x FROM b ORDER BY k, x LIMIT 2) AS u",
+        "SELECT a.k, a.x FROM a WHERE a.x IN (SELECT b.x FROM b ORDER BY b.x, b.k, b.y LIMIT 9 OFFSET 1)",
+        "SELECT a.k, a.x FROM a WHERE a.x IN (SELECT w.x FROM (SELECT x, rank() OVER (ORDER BY k) AS r FROM b) AS w"
+        " WHERE w.r = 1)",
+        "SELECT a.x, a.k FROM a WHERE a.x IN (SELECT count(*) OVER () AS n FROM b)",
+        "SELECT a.x, a.k FROM a WHERE a.x IN (SELECT b.x + 0 * count(*) OVER () FROM b WHERE b.x > 0)",
+        "SELECT a.k, a.x FROM a"
+        " WHERE EXISTS (SELECT 1 FROM b AS a WHERE a.x = 1 UNION ALL SELECT 1 FROM c AS a WHERE a.y = 2)",
+    ],
+)
+def test_rows_that_others_put_in_their_place_are_not_missed(sql):
+    query = shape.parsed(sql, SCHEMA)
+    for seed in range(150):
+        chance = random.Random(seed)
+        tables = changed_tables(chance)
+        check(query, sql, tables, chance)
+        tables.db.close()
+
+
 @pytest.mark.slow
 @pytest.mark.in_test_all
 @pytest.mark.parametrize("first", range(0, 20_000, 2_000))
@@ -277,6 +299,12 @@ def test_what_cannot_be_followed_is_named(sql, reason):
         query = shape.parsed(sql, SCHEMA)
         units = sorted(shape.unit_columns(query))
         affected(query, units, Changes(TABLES, lambda name, part: f"_mv_{part}_{name}"))
+
+
+def test_rows_that_a_window_counts_are_not_restricted_by_what_is_looked_for():
+    sql = "SELECT a.x FROM a WHERE a.x IN (SELECT b.x FROM b QUALIFY rank() OVER (ORDER BY b.y) < 3)"
+
+    assert restrictions(shape.parsed(sql, SCHEMA), {0: 0}) == {"a": ("x", frozenset({0}))}
 
 
 def test_part_of_another_shape_keeps_its_inputs_whole():

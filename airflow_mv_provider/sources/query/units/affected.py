@@ -22,6 +22,7 @@ from sqlglot import exp
 from airflow_mv_provider.sources.query.units.shape import (
     NotIncrementalError,
     Relation,
+    check_unlimited,
     clauses,
     conjuncts,
     inputs_of,
@@ -29,6 +30,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     named,
     optional,
     relations,
+    shows_inner_rows,
     subqueries,
     tables_of,
     unit_columns,
@@ -242,11 +244,9 @@ def _link(query: exp.Query, inner: exp.Select) -> exp.In | None:
     within = query.parent
     if not isinstance(within, exp.In):
         return None
-    looked_for = inner.expressions[0].unalias()
-    is_of_one_row = not is_grouped(inner) or (inner.args.get("group") and looked_for in inner.args["group"].expressions)
-    if not is_of_one_row or windows(inner) or inner.args.get("limit") or isinstance(within.this, exp.Tuple):
+    if isinstance(within.this, exp.Tuple) or not shows_inner_rows(inner):
         return None
-    return exp.In(this=within.this.copy(), expressions=[looked_for.copy()])
+    return exp.In(this=within.this.copy(), expressions=[inner.expressions[0].unalias().copy()])
 
 
 def _check_linked(part: exp.Select, inner: Collection[str], query: exp.Query) -> None:
@@ -272,6 +272,7 @@ def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.
 def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Query]:
     if not changes.touch(query):
         return []
+    check_unlimited(query)
     if isinstance(query, exp.Union) and not query.args.get("distinct"):
         return [*_changed_in(unwrapped(query.left), sign, changes), *_changed_in(unwrapped(query.right), sign, changes)]
     if isinstance(query, exp.Select) and _only_joins(query, changes):
@@ -300,7 +301,6 @@ def _only_joins(select: exp.Select, changes: Changes) -> bool:
     is_plain = not (is_grouped(select) or windows(select) or select.args.get("distinct") or select.args.get("qualify"))
     return (
         is_plain
-        and not select.args.get("limit")
         and not any(
             changes.touch(each.node) and (each.alias in may_be_missing or each.is_looked_up)
             for each in relations(select)

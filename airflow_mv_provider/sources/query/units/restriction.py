@@ -17,8 +17,8 @@ from airflow_mv_provider.sources.query.units.shape import (
     clauses,
     conjuncts,
     inputs_of,
-    is_grouped,
     relations,
+    shows_inner_rows,
     subqueries,
     unit_columns,
     unwrapped,
@@ -57,11 +57,12 @@ def _restrict(
             _restrict(unwrapped(branch), units, outer, found)
         return
     assert isinstance(query, exp.Select)
-    bound: _Bound = dict(outer)
+    sources = relations(query)
+    hidden = {source.alias for source in sources}  # an outer relation of the same alias is another one
+    bound: _Bound = {key: unit for key, unit in outer.items() if key[0] not in hidden}
     for position, unit in units.items():
         if isinstance(column := query.expressions[position].unalias(), exp.Column):
             bound[column.table, column.name] = unit
-    sources = relations(query)
     _follow_equalities(query, sources, bound)
     for source in sources:
         columns = {name: unit for (alias, name), unit in bound.items() if alias == source.alias}
@@ -138,18 +139,8 @@ def _restrict_subquery(query: exp.Query, of: exp.Select, bound: _Bound, found: d
     # NULLs among the inner values matter for NOT IN, and wherever an unknown value is not as good as false.
     required = [each for clause in ("where", "having") for each in conjuncts(of.args.get(clause))]
     is_required = any(within is each for each in required)
-    if (
-        isinstance(within, exp.In)
-        and is_required
-        and isinstance(inner, exp.Select)
-        and isinstance(within.this, exp.Column)
-    ):
-        looked_for = inner.expressions[0].unalias()
-        is_plain = not inner.args.get("limit")
-        is_plain &= not is_grouped(inner) or bool(
-            inner.args.get("group") and looked_for in inner.args["group"].expressions
-        )
-        if is_plain and (unit := bound.get((within.this.table, within.this.name))) is not None:
-            units = {0: unit}
-    hidden = {each.alias for each in relations(inner)} if isinstance(inner, exp.Select) else set()
-    _restrict(inner, units, {key: unit for key, unit in bound.items() if key[0] not in hidden}, found)
+    if isinstance(within, exp.In) and is_required and isinstance(inner, exp.Select) and shows_inner_rows(inner):
+        looked_for = within.this
+        if isinstance(looked_for, exp.Column) and (looked_for.table, looked_for.name) in bound:
+            units = {0: bound[looked_for.table, looked_for.name]}
+    _restrict(inner, units, bound, found)

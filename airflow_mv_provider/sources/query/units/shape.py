@@ -16,12 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp, parse
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
 DIALECT = "spark"
-_OUTER = ("LEFT", "RIGHT", "FULL")
+_KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
 
 
 class NotIncrementalError(Exception):
@@ -66,7 +65,9 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
         query = _without_ctes(found[0], {})
         qualified = qualify(query, schema=lower, dialect=DIALECT, quote_identifiers=True)
         qualified = annotate_types(qualified, schema=lower, dialect=DIALECT)
-    except SqlglotError as error:
+    except NotIncrementalError:
+        raise
+    except Exception as error:  # a parser's own mistakes, such as RecursionError, are no reason to fail
         raise NotIncrementalError(f"the query is not understood ({_first_line(error)})") from error
     if not isinstance(qualified, exp.Query):
         raise NotIncrementalError("the query is not understood")
@@ -92,8 +93,7 @@ def unit_columns(query: exp.Query) -> frozenset[int]:
     Raises:
         NotIncrementalError: If there is no way to divide its rows, with the reason.
     """
-    if query.args.get("limit") or query.args.get("offset"):
-        raise NotIncrementalError("`LIMIT` makes every row depend on every other")
+    check_unlimited(query)
     match query:
         case exp.Subquery():
             return unit_columns(unwrapped(query))
@@ -105,9 +105,31 @@ def unit_columns(query: exp.Query) -> frozenset[int]:
             raise NotIncrementalError(f"{type(query).__name__.upper()} is not understood")
 
 
+def check_unlimited(query: exp.Expr) -> None:
+    """Refuse a query of which only some rows are taken: a row that goes puts another one in its place."""
+    if query.args.get("limit") or query.args.get("offset"):
+        raise NotIncrementalError("`LIMIT` makes every row depend on every other")
+
+
+def shows_inner_rows(select: exp.Select) -> bool:
+    """True if the first column of a subquery's row is computed from rows of its FROM clause that no others decide of.
+
+    Then `x IN (SELECT y ...)` looks at those with this value alone.
+    """
+    looked_for = select.expressions[0].unalias()
+    group = select.args.get("group")
+    is_of_one_row = not is_grouped(select) or bool(group and looked_for in group.expressions)
+    return is_of_one_row and not windows(select) and not (select.args.get("limit") or select.args.get("offset"))
+
+
 def unwrapped(node: exp.Expr) -> exp.Query:
-    """Return the query in parentheses."""
+    """Return the query in parentheses.
+
+    Raises:
+        NotIncrementalError: Also if the parentheses have a LIMIT of their own.
+    """
     while isinstance(node, exp.Subquery | exp.Paren):
+        check_unlimited(node)
         node = node.this
     if not isinstance(node, exp.Query):
         raise NotIncrementalError(f"{type(node).__name__.upper()} is not understood")
@@ -207,9 +229,6 @@ def inputs_of(node: exp.Expr) -> frozenset[str]:
 def named(select: exp.Query) -> list[str]:
     """Return the names of a query's columns."""
     return [each.alias_or_name for each in select.selects]
-
-
-_KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
 
 
 def _of_select(select: exp.Select) -> frozenset[int]:
