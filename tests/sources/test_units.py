@@ -82,7 +82,16 @@ class Queries:
         if kind < 0.9:
             return f"({self.plain(1)})"
         one, two = self.plain(1), self.plain(1)
-        return f"({one} UNION ALL {two})"
+        if kind < 0.95:
+            return f"({one} UNION ALL {two})"
+        table = self.chance.choice(tables)
+        return self.chance.choice([
+            f"({one} UNION ALL {two} LIMIT 3)",
+            f"(SELECT k, x, y FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY x, y) AS r FROM {table}) AS p"
+            f" WHERE r = 1)",
+            f"(SELECT k, x, count(*) OVER (PARTITION BY x) AS y FROM {table})",
+            f"(SELECT k, x, rank() OVER (ORDER BY x) AS y FROM {table})",
+        ])  # fmt: skip
 
     def plain(self, most: int) -> str:
         """A query of columns k, x, y that only joins and filters, or groups."""
@@ -143,6 +152,19 @@ class Queries:
             f" AND {word}EXISTS (SELECT 1 FROM {other} AS i WHERE i.k = {outer} AND i.x > 1))",
             f"{outer} IN (SELECT i.k FROM {table} AS i GROUP BY i.k"
             f" HAVING count(*) > (SELECT count(*) FROM {other} AS n WHERE n.k = i.k))",
+            f"{outer} {word}IN (SELECT w.x FROM (SELECT x, rank() OVER (ORDER BY k) AS r FROM {table}) AS w"
+            f" WHERE w.r = 1)",
+            f"{outer} {word}IN (SELECT w.x FROM (SELECT x, y, max(y) OVER (PARTITION BY x) AS m FROM {table}) AS w"
+            f" WHERE w.y = w.m)",
+            f"{outer} {word}IN (SELECT count(*) OVER (PARTITION BY i.k) FROM {table} AS i WHERE 1 = 1{more})",
+            f"{outer} {word}IN (SELECT i.x FROM {table} AS i ORDER BY i.x, i.y, i.k LIMIT 2)",
+            f"{outer} = (SELECT i.x FROM {table} AS i WHERE i.k = {self.column(names)} ORDER BY i.x LIMIT 1)",
+            f"{word}EXISTS (SELECT 1 FROM {table} AS i WHERE i.k = {outer}{more} LIMIT 1)",
+            f"{outer} {word}IN (SELECT {inner} FROM {table} AS i UNION ALL SELECT n.y FROM {other} AS n)",
+            f"{word}EXISTS (SELECT 1 FROM {table} AS i WHERE i.k = {outer} UNION ALL"
+            f" SELECT 1 FROM {other} AS i WHERE i.x = {outer})",
+            f"{outer} {word}IN (SELECT i.k FROM (SELECT k, x FROM {table} UNION SELECT k, y FROM {other}) AS i"
+            f" WHERE i.x = {self.column(names)})",
         ])  # fmt: skip
 
     def where(self, names: Sequence[str], *, with_queries: bool) -> str:
