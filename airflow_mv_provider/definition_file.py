@@ -53,6 +53,21 @@ def load(path: str | Path) -> tuple[RefreshableTable, ...]:
     return load_file(path).tables
 
 
+def load_all(paths: Sequence[str | Path]) -> list[RefreshableTable]:
+    """Return the definitions in several files.
+
+    raises : DefinitionError, also if two files define the same table
+    """
+    found: dict[str, str] = {}
+    definitions = []
+    for path in paths:
+        for definition in load(path):
+            if (other := found.setdefault(definition.name, str(path))) != str(path):
+                raise DefinitionError(str(path), f"table {definition.name!r} is also defined in {other}.")
+            definitions.append(definition)
+    return definitions
+
+
 def load_file(path: str | Path) -> DefinitionFile:
     """Return everything in a file; raises what `load` does."""
     return parse_file(_text_of(path), where=str(path))

@@ -69,6 +69,7 @@
         ├── HoldExpiredError           a held refresh was not decided in time
         ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
         ├── VersionGoneError           a version of the table to go back to cannot be read any more
+        ├── ChangesWrongError          what changed in the source does not lead to its rows
         ├── DriftError                 an audit has found other rows in the table than were published
         ├── RefreshFinishedError       the refresh that this task belongs to has ended
         ├── RefreshPausedError         the table is paused
@@ -607,6 +608,16 @@ class VersionGoneError(TerminalError):
 
     code = "MV-VERSION-GONE"
     hint = "Choose a later version (`amv history`), or restore the table's files from a backup."
+
+
+class ChangesWrongError(TerminalError):
+    """What changed in the source, as it was read, does not lead to the source's rows; `verify_every` looks for that."""
+
+    code = "MV-CHANGES-WRONG"
+    hint = (
+        "The table is as it was, and the next refresh compares everything. If the source is healthy (its change feed is"
+        " complete, and a sum of DOUBLE is a sum of DECIMAL), report this with the definition."
+    )
 
 
 class DriftError(TerminalError):

@@ -5,7 +5,7 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `ingest`,
+Only `refresh`, `plan`, `explain`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `ingest`,
 `recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even import it.
 """
 
@@ -23,6 +23,7 @@ from airflow_mv_provider.cli.answer import aside, refresh_answer
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.audit_command import audit
 from airflow_mv_provider.cli.decision_commands import approve, diff, reject, rollback
+from airflow_mv_provider.cli.explain_command import explain
 from airflow_mv_provider.cli.grouped import GroupedCommands
 from airflow_mv_provider.cli.health_command import health
 from airflow_mv_provider.cli.history_commands import history, ledger
@@ -34,13 +35,12 @@ from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.cli.transfer_commands import export, load
 from airflow_mv_provider.cli.why_command import why
 from airflow_mv_provider.core.definition.document import json_schema
-from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, RefreshReport, error_report, exit_code
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.state import Cancelled
-from airflow_mv_provider.exceptions import ArgumentError, DefinitionError, MvError, SettingError
+from airflow_mv_provider.exceptions import ArgumentError, MvError, SettingError
 from airflow_mv_provider.report_text.figures import table
 from airflow_mv_provider.report_text.plan_text import plan_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _SECTIONS = {
-    "Keep tables equal to their sources": ("apply", "refresh", "plan", "ingest", "load"),
+    "Keep tables equal to their sources": ("apply", "refresh", "plan", "explain", "ingest", "load"),
     "See what is and was": ("status", "history", "ledger", "health", "why"),
     "Judge and undo": ("diff", "approve", "reject", "audit", "rollback", "export"),
     "Operate": ("pause", "resume", "cancel", "recover", "relocate", "drop"),
@@ -89,7 +89,7 @@ def main() -> None:
 @answering
 def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     """Register the tables in definition files. A table that is registered already gets the new definition."""
-    definitions = _definitions(files)
+    definitions = definition_file.load_all(files)
     store = open_store(settings)
     applied: list[dict[str, Any]] = []
     error = None
@@ -142,14 +142,15 @@ def refresh(settings: Settings, name: str, wait_s: float, **asked: Any) -> Answe
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Plan a refresh with --force.")
 @click.option("--reload", is_flag=True, help="Plan a refresh with --reload.")
+@click.option("--sql", "with_sql", is_flag=True, help="Show the queries that find what has to be computed again.")
 @request_options
 @answering
-def plan(settings: Settings, name: str, **asked: Any) -> Answer:
+def plan(settings: Settings, name: str, with_sql: bool, **asked: Any) -> Answer:
     """Show what a refresh would do now: the possible strategies and the cost of each. Reads no row."""
     request = parse_request(asked)
     with opened_refresher(settings) as refresher:
         found = interruptibly(refresher, lambda: refresher.plan(name, request))
-    return Answer(asdict(found), plan_text(found))
+    return Answer(asdict(found), plan_text(found, with_sql=with_sql))
 
 
 @main.command()
@@ -354,7 +355,7 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (health, history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
+for each in (explain, health, history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
     main.add_command(each)
 
 
@@ -374,21 +375,6 @@ def _is_confirmed(question: str) -> bool:
         return click.confirm(question, err=True)
     except click.Abort:
         return False  # stdin is closed, or the question was interrupted
-
-
-def _definitions(files: tuple[str, ...]) -> list[RefreshableTable]:
-    """Return the definitions in all files; called before any is registered, so that an error changes nothing.
-
-    raises : DefinitionError, also if two files define the same table
-    """
-    found: dict[str, str] = {}
-    definitions = []
-    for file in files:
-        for definition in definition_file.load(file):
-            if (other := found.setdefault(definition.name, file)) != file:
-                raise DefinitionError(file, f"table {definition.name!r} is also defined in {other}.")
-            definitions.append(definition)
-    return definitions
 
 
 def _version(version: str) -> Answer:

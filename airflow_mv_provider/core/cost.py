@@ -31,6 +31,10 @@ _FEED = 4.0  # read one change of a feed and net it
 _LAYER = 0.1  # add what changed to the fingerprints, from time to time to all of them
 _KEYS = 0.1  # look for new keys among main's
 _REPLACED = 0.4  # look in main for the rows of some keys
+_QUERY = 26.0  # run a query, by gigabytes of its inputs
+_UNITS = 2.5  # seconds: jobs for the units that changed rows touch, and for the rows of these
+_TOUCHED = 4.0  # look for these units, by gigabytes of the inputs
+_OF_UNITS = 9.0  # read what the inputs have of few units, by their gigabytes
 _USUAL_FRACTION = 0.01  # fraction of the rows that changes between two refreshes, assumed before any is known
 _MAX_PAST = 10
 _MAX_UNLIKE = 2.0  # the largest factor that samples of another sort suggest
@@ -40,21 +44,35 @@ _MOSTLY = 1 / 3  # fraction of main's rows that has to change; below it, overwri
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """Among what the changes are looked for, and what it takes to compute the source's rows.
+
+    in_new_files : rows among which they are found, if the source does not list them
+    has_former   : the former rows of the files that changed are kept beside them
+    num_units    : of a query, groups of rows that are computed again; None if changes are not looked for so
+    query_bytes  : of a query, size of all its inputs; None for other sources
+    """
+
+    in_new_files: int | None = None
+    has_former: bool = False
+    num_units: int | None = None
+    query_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CostSample:
     """One finished refresh of the table: its workload, and the seconds that it took.
 
     num_rows     : rows of main before it
     num_changes  : rows that it inserted, updated and deleted
-    in_new_files : the rows among which it looked for changes that the source does not list; None if it lists them
-    has_former   : the former rows of the source's files were kept
+    search       : as it was expected to be
     """
 
     strategy: Strategy
     num_rows: int
     num_changes: int
     seconds: float
-    in_new_files: int | None = None
-    has_former: bool = False
+    search: Search = Search()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +82,7 @@ class Estimate:
     seconds      : None if the strategy could not be used
     why          : the obstacle; or the comparison with the strategy that was chosen
     num_changes  : rows that were expected to differ
-    in_new_files : rows of the source's new files, if the changes are looked for among these
-    has_former   : the former rows of its files are kept, so that main is not searched for them
+    others       : as in `Search`
     """
 
     strategy: Strategy
@@ -74,39 +91,48 @@ class Estimate:
     num_changes: int | None = None
     in_new_files: int | None = None
     has_former: bool = False
+    num_units: int | None = None
+    query_bytes: int | None = None
+
+    @property
+    def search(self) -> Search:
+        """Among what the changes were looked for."""
+        return Search(self.in_new_files, self.has_former, self.num_units, self.query_bytes)
 
 
 def seconds(
     strategy: Strategy,
     num_rows: int,
     num_changes: int,
-    in_new_files: int | None = None,
+    search: Search = Search(),
     *,
-    has_former: bool = False,
     reading: Reading = "pinned",
 ) -> float:
     """Return the seconds that one strategy is expected to take on the machine that was measured.
 
-    num_rows     : rows of main
-    num_changes  : rows to insert, update and delete
-    in_new_files : for `incremental`: the rows among which the changes are found, where the source does not list them
-    has_former   : the former rows of the files that changed are kept beside them
+    num_rows    : rows of main
+    num_changes : rows to insert, update and delete
     """
     rows, changes = num_rows / 1e6, num_changes / 1e6
     publish = _PUBLISH_FEW if num_rows <= _SMALL_ROWS else _PUBLISH
     merge = publish + _SCAN_MERGE * rows + _CHANGE * changes if num_changes else 0.0
     read = {"pinned": 0.0, "copied": _COPY, "parsed": _PARSE}[reading]
+    inputs = (search.query_bytes or 0) / 1e9
     match strategy:
         case "corrections" if not num_changes:  # which a sum shows before anything is copied
-            return _FIXED + ((_PARSE if reading == "parsed" else 0.0) + _TOTALS) * rows
+            return _FIXED + ((_PARSE if reading == "parsed" else 0.0) + _TOTALS) * rows + _QUERY * inputs
         case "corrections":
-            return _FIXED + (read + _PROBE + _LOOK_UP) * rows + merge
+            return _FIXED + (read + _PROBE + _LOOK_UP) * rows + _QUERY * inputs + merge
         case "replace":
-            return _FIXED + publish + (read + _TOTALS + _UNIQUE + _OVERWRITE) * rows
+            return _FIXED + publish + (read + _TOTALS + _UNIQUE + _OVERWRITE) * rows + _QUERY * inputs
         case "incremental":
             found, looked_for = changes, 0.0
-            if in_new_files is not None:
-                found, looked_for = in_new_files / 1e6, 0.0 if has_former else _REPLACED * rows
+            if search.in_new_files is not None:
+                found, looked_for = search.in_new_files / 1e6, 0.0 if search.has_former else _REPLACED * rows
+            if search.num_units is not None:
+                found = search.num_units / 1e6
+                again = _QUERY * min(search.num_units / max(num_rows, 1), 1.0)
+                looked_for = _UNITS + _REPLACED * rows + (_TOUCHED + _OF_UNITS + again) * inputs
             return _FIXED + (read + _FEED) * found + looked_for + (_LAYER + _KEYS) * rows + merge
         case _:
             assert_never(strategy)
@@ -126,12 +152,7 @@ def factor(strategy: Strategy, past: Sequence[CostSample], num_changes: int, *, 
     alike = [each for each in past if bool(each.num_changes) == bool(num_changes)]
     recent = (alike or past)[:_MAX_PAST]
     ratios = [
-        each.seconds
-        / seconds(
-            *(each.strategy, each.num_rows, each.num_changes, each.in_new_files),
-            has_former=each.has_former,
-            reading=reading,
-        )
+        each.seconds / seconds(each.strategy, each.num_rows, each.num_changes, each.search, reading=reading)
         for each in [each for each in recent if each.strategy == strategy] or recent
     ]
     found = statistics.median(ratios) if ratios else 1.0
@@ -155,6 +176,16 @@ def is_small(num_rows: int, *num_bytes: int | None) -> bool:
     num_bytes : size of each table that is read; None if unknown
     """
     return num_rows <= _SMALL_ROWS and all(each is not None and each <= _SMALL_BYTES for each in num_bytes)
+
+
+def is_worth_units(num_units: int, num_rows: int, query_bytes: int) -> bool:
+    """True if computing so many of a query's units again costs less than computing and comparing all of its rows.
+
+    num_rows : of the table
+    """
+    search = Search(num_units=num_units, query_bytes=query_bytes)
+    changes = min(num_units, num_rows)
+    return seconds("incremental", num_rows, changes, search) <= seconds("corrections", num_rows, changes, search)
 
 
 def is_worth_replacing(num_rows: int, num_changes: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_mv_provider.core.changeset import Units
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.strategy import ChosenStrategy
 
@@ -14,6 +15,7 @@ class RefreshPlan:
 
     scope     : the partitions, in words; None is all of them
     under_way : the process that is refreshing the table now, if any
+    units     : what of a query would be looked for; None if it cannot follow its inputs, or there is no query
     """
 
     table: str
@@ -23,3 +25,4 @@ class RefreshPlan:
     scope: str | None
     under_way: str | None
     estimates: tuple[Estimate, ...]
+    units: Units | None = None

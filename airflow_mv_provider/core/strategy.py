@@ -12,12 +12,12 @@ others by `core.cost` is chosen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 from airflow_mv_provider.core import cost
-from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts, Whole
-from airflow_mv_provider.core.cost import CostSample, Estimate, Strategy
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Units, Upserts, Whole
+from airflow_mv_provider.core.cost import CostSample, Estimate, Search, Strategy
 from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import Scope
@@ -59,9 +59,10 @@ class Choice:
         return f"{self.reason}: {_DOING[self.strategy]}{aside}"
 
     @property
-    def is_by_files(self) -> bool:
-        """True if the changes are found among the rows of the source's new files, and those that these replaced."""
-        return any(each.strategy == self.strategy and each.in_new_files is not None for each in self.estimates)
+    def is_looked_for(self) -> bool:
+        """True if only reading shows whether the changes can be found so: among new files' rows, or by units."""
+        searches = (each.search for each in self.estimates if each.strategy == self.strategy)
+        return any(each.in_new_files is not None or each.num_units is not None for each in searches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,7 @@ def cost_samples(reports: Sequence[RefreshReport]) -> tuple[CostSample, ...]:
             num_rows,
             r.rows_inserted + r.rows_updated + r.rows_deleted,
             sum(r.phase_seconds.values()),
-            next((each.in_new_files for each in r.estimates if each.strategy == way), None),
-            any(each.has_former for each in r.estimates if each.strategy == way),
+            next((each.search for each in r.estimates if each.strategy == way), Search()),
         )
         for r in reports
         for way in STRATEGIES
@@ -251,6 +251,15 @@ def feed_obstacle(table: RefreshableTable, situation: Situation, wanted: Request
     return None if situation.is_known else "the totals of the table's rows are not known"
 
 
+def is_verified(table: RefreshableTable, lower: int, upper: int) -> bool:
+    """True if a refresh that reads only changes also checks that they lead to all of the source's rows.
+
+    lower, upper : the bounds of its batch, in states of the source
+    """
+    every = table.verify_every
+    return every is not None and lower // every < upper // every
+
+
 def is_copied(table: RefreshableTable, determinism: Determinism) -> bool:
     """True if staging holds whole rows; False if the source is read again at its frontier.
 
@@ -286,13 +295,25 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
     if obstacle is not None:
         return Estimate(way, None, obstacle)
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
-    in_new_files = _num_in_new_files(situation) if way == "incremental" else None
-    has_former = in_new_files is not None and isinstance(situation.changes, SignedRows)
-    reading = _reading(table)
-    fresh = cost.seconds(way, num_rows, num_changes, in_new_files, has_former=has_former, reading=reading)
+    search, reading = _search(situation, is_of_changes=way == "incremental"), _reading(table)
+    fresh = cost.seconds(way, num_rows, num_changes, search, reading=reading)
     expected = fresh * cost.factor(way, situation.past, num_changes, reading=reading)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
-    return Estimate(way, round(expected, 1), why, num_changes, in_new_files, has_former)
+    return Estimate(way, round(expected, 1), why, num_changes, **asdict(search))
+
+
+def _search(situation: Situation, *, is_of_changes: bool) -> Search:
+    """Return among what a strategy looks for changes.
+
+    is_of_changes : the strategy reads only these
+    """
+    changes = situation.changes
+    found = Search(query_bytes=changes.num_bytes if isinstance(changes, Units) else None)
+    if not is_of_changes:
+        return found
+    in_new_files = _num_in_new_files(situation)
+    has_former = in_new_files is not None and isinstance(changes, SignedRows)
+    return replace(found, in_new_files=in_new_files, has_former=has_former, num_units=_num_units(situation))
 
 
 def _reading(table: RefreshableTable) -> cost.Reading:
@@ -303,12 +324,20 @@ def _reading(table: RefreshableTable) -> cost.Reading:
 
 def _num_changes(situation: Situation) -> int:
     at_most, past = situation.changes.at_most if situation.changes else None, situation.past
-    in_new_files = _num_in_new_files(situation)
-    if not in_new_files:  # None are listed, or files are only gone
+    among = _num_in_new_files(situation) or _num_units(situation)
+    if not among:  # None are listed, or files are only gone
         return cost.expected_changes(situation.num_rows or 0, at_most, past)
-    # Files are new, so a comparison that somebody had asked for and that found nothing is no example.
+    # Something is new, so a comparison that somebody had asked for and that found nothing is no example.
     expected = cost.expected_changes(situation.num_rows or 0, at_most, [each for each in past if each.num_changes])
-    return min(expected, in_new_files)
+    return min(expected, among)
+
+
+def _num_units(situation: Situation) -> int | None:
+    num_rows = situation.num_rows or 0
+    if not isinstance(situation.changes, Units):
+        return None
+    found = situation.changes.expected(num_rows)
+    return cost.expected_changes(num_rows, None, ()) if found is None else found
 
 
 def _num_in_new_files(situation: Situation) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.batch import BatchDescription, mint
-from airflow_mv_provider.core.changeset import Changeset, SignedRows
+from airflow_mv_provider.core.changeset import Changeset, SignedRows, Units
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
 from airflow_mv_provider.core.outcome import RefreshReport
@@ -40,6 +40,7 @@ class Assessment:
 
     commits   : main's log, at least since the last publish
     source_ms : when the source came to the frontier; None if its states have no time, or the frontier was given
+    units     : what of a query may have changed; None if that is not known, or there is no query
     """
 
     frontier: Frontier
@@ -48,6 +49,7 @@ class Assessment:
     batch: BatchDescription | None
     choice: Choice
     source_ms: int | None = None
+    units: Units | None = None
 
 
 def assess(
@@ -135,7 +137,8 @@ def _assess(
         wanted = "corrections"  # `force` lets a person refresh a strict table whose changes cannot be read
     what = frontier.describe() if published is None else frontier.since(published.frontier)
     choice = choose(definition, wanted, situation, reason or f"the source changed: {what}")
-    return Assessment(frontier, commits, scope, batch, choice)
+    units = changes if isinstance(changes, Units) else None
+    return Assessment(frontier, commits, scope, batch, choice, units=units)
 
 
 def _num_rows(state: RefreshState, history: Sequence[RefreshReport]) -> int | None:

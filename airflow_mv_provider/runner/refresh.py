@@ -71,6 +71,7 @@ from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.approval.row_history import RowHistory
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.explanation import Explanation
 from airflow_mv_provider.core.ingestion.report import IngestionReport
 from airflow_mv_provider.core.outcome import UNWANTED, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -93,6 +94,7 @@ from airflow_mv_provider.runner.assessment import Assessment, assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.drop import Dropped, drop
+from airflow_mv_provider.runner.explaining import explain
 from airflow_mv_provider.runner.ingestion.group_run import StagedRun, finish, ingest, stage
 from airflow_mv_provider.runner.pinning import check_can_start_over, read_with_retry
 from airflow_mv_provider.runner.preview import preview
@@ -188,8 +190,12 @@ class Refresher:
         state, seen = read_with_retry(self.store, table, look)
         scope = None if seen.scope.is_everything else seen.scope.describe()
         who = state.holder if state.is_lease_live else None
-        choice = seen.choice
-        return RefreshPlan(name, choice.strategy, choice.reason, seen.frontier.describe(), scope, who, choice.estimates)
+        choice, source = seen.choice, seen.frontier.describe()
+        return RefreshPlan(name, choice.strategy, choice.reason, source, scope, who, choice.estimates, seen.units)
+
+    def explain(self, definition: RefreshableTable) -> Explanation:
+        """Return whether refreshes of a table over a query can be incremental. See `explaining.explain`."""
+        return explain(self._context, definition)
 
     def begin(self, name: str, caller: Caller, request: Request = AS_USUAL) -> AcquiredRefresh | RefreshReport:
         """Acquire the table for a refresh, after ending a dead owner's refresh; return a report if nothing is to do.

@@ -20,15 +20,24 @@ def register(store: Store, settings: Settings, definition: RefreshableTable) -> 
 
     raises : UnsafeLocationError, TableConflictError, SettingError
     """
-    if settings.warehouse is None:
-        raise SettingError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
-    location = main_location(settings.warehouse, definition.name)
+    warehouse = warehouse_of(settings)
+    location = main_location(warehouse, definition.name)
     for path in definition.source.paths:
-        check_apart(location, source_location(path, settings.warehouse, settings.source_roots))
+        check_apart(location, source_location(path, warehouse, settings.source_roots))
     if definition.catalog_name is not None:
         _check_free(store, definition)
     with durable(Write.REGISTER):
-        return store.registry.register(definition, warehouse=settings.warehouse, location=location)
+        return store.registry.register(definition, warehouse=warehouse, location=location)
+
+
+def warehouse_of(settings: Settings) -> str:
+    """Return where new tables lie.
+
+    raises : SettingError, if no place is set
+    """
+    if settings.warehouse is None:
+        raise SettingError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
+    return settings.warehouse
 
 
 def _check_free(store: Store, definition: RefreshableTable) -> None:

@@ -8,7 +8,7 @@ changes → what the source shows of its changes between two frontiers: a `Chang
 changed → the rows of it
 
 A kind implements these and `determinism`, and overrides the others if it can do more. What only some kinds have are
-classes of their own: a log of events, files with identities, a state that several sources share.
+classes of their own: a log of events, files with identities, a state that several sources share, a query's inputs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from airflow_mv_provider.core.changeset import Changeset, Whole
 from airflow_mv_provider.core.definition.source import Source
+from airflow_mv_provider.core.explanation import Following
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.sources.place import confined
@@ -58,6 +59,10 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
 
     probe_note = ""
     """What the last probe found that a person should see in the report, such as hidden files, which are not read."""
+    changes_note = ""
+    """What the last `changed` found that a person should see in the report, such as how much was computed again."""
+    must_follow = False
+    """Changes were requested: `changed` returns them, even if reading everything costs less."""
     key: Sequence[str] = ()
     """The table's key, which `TableSource` sets: the events of a log are folded by it."""
 
@@ -193,6 +198,14 @@ class SharingReader(SourceReader[SourceT, FrontierT]):
     @abstractmethod
     def share(self, state: SharedState[Any]) -> None:
         """Read in this state from the next `probe` on."""
+
+
+class ViewReader(SourceReader[SourceT, FrontierT]):
+    """A reader that computes its rows from inputs."""
+
+    @abstractmethod
+    def following(self, frontier: FrontierT) -> Following:
+        """Return how it follows changes of its inputs, which have the columns that they have at `frontier`."""
 
 
 class FileReader(SourceReader[SourceT, FrontierT]):

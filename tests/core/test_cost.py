@@ -107,8 +107,10 @@ def test_refreshes_of_another_sort_suggest_at_most_a_factor_of_two():
 
 @pytest.mark.parametrize("way", ["incremental", "corrections", "replace"])
 def test_text_takes_longer_than_a_copy_and_no_factor_counts_that_twice(way):
-    pinned, copied, text = (cost.seconds(way, 6_000_000, 60_000, 60_000, reading=each) for each in READINGS)
-    past = [CostSample(way, 6_000_000, 60_000, text, 60_000)]
+    pinned, copied, text = (
+        cost.seconds(way, 6_000_000, 60_000, cost.Search(60_000), reading=each) for each in READINGS
+    )
+    past = [CostSample(way, 6_000_000, 60_000, text, cost.Search(60_000))]
 
     assert pinned < copied < text
     assert cost.factor(way, past, 60_000, reading="parsed") == pytest.approx(1.0)
@@ -116,6 +118,6 @@ def test_text_takes_longer_than_a_copy_and_no_factor_counts_that_twice(way):
 
 def test_one_corrected_file_of_sixteen_is_read_alone():
     """As `benchmarks/refresh.py` measured it: half of the time that comparing all files takes."""
-    alone = cost.seconds("incremental", 6_000_000, 60_000, 375_000, reading="copied")
+    alone = cost.seconds("incremental", 6_000_000, 60_000, cost.Search(375_000), reading="copied")
 
     assert alone < 0.75 * cost.seconds("corrections", 6_000_000, 60_000, reading="copied")

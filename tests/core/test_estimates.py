@@ -39,12 +39,11 @@ def refreshes(record: dict[str, Any]) -> Iterator[tuple[str, str, float, float]]
             in_new_files = num_changes
         reading = "parsed" if "csv" in setting else "copied" if "files" in setting else "pinned"
         has_former = "deletion vectors" in setting
-        fresh = cost.seconds(
-            case["strategy"], num_rows, num_changes, in_new_files, has_former=has_former, reading=reading
-        )
+        search = cost.Search(in_new_files, has_former)
+        fresh = cost.seconds(case["strategy"], num_rows, num_changes, search, reading=reading)
         took = case["seconds"]["refresh"]
         yield setting, case["case"], fresh * cost.factor(case["strategy"], past, num_changes, reading=reading), took
-        sample = CostSample(case["strategy"], num_rows, case["rows_changed"], took, in_new_files, has_former)
+        sample = CostSample(case["strategy"], num_rows, case["rows_changed"], took, search)
         past = [sample, *past]
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider import DeltaSource, Files, Function, Query
-from airflow_mv_provider.core import strategy
-from airflow_mv_provider.core.changeset import SignedRows, Upserts, Whole
+from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core.changeset import ChangedInput, SignedRows, Units, Upserts, Whole
 from airflow_mv_provider.core.cost import CostSample
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import EVERYTHING, asked_scope
@@ -226,3 +226,54 @@ def test_a_choice_is_told_in_one_sentence_with_why_not_only_what_changed_is_read
     assert choose(a_table(), "auto", replace(USUAL, num_rows=None), "first refresh").sentence == (
         "first refresh: writing all rows"
     )
+
+
+LINES, CUSTOMERS = ChangedInput("lines", 6_000, 6_000_000, 200_000_000), ChangedInput("customers", 0, None, 10_000_000)
+
+
+def of_units(*inputs: ChangedInput) -> Situation:
+    return replace(USUAL, num_rows=1_350_000, changes=Units(("customer_id", "month"), inputs))
+
+
+def test_units_of_a_query_are_expected_by_how_many_rows_each_changed_row_is_in():
+    renamed = ChangedInput("customers", 100, 150_000, 10_000_000)
+
+    assert Units(("month",), (LINES, CUSTOMERS)).expected(1_350_000) == 6_000
+    assert Units(("month",), (replace(LINES, num_changed=0), renamed)).expected(1_350_000) == 900
+    assert Units(("month",), (LINES, renamed)).expected(1_350_000) == 6_900
+    assert Units(("month",), (LINES,)).expected(4) == 4  # every unit, and no more than there are
+    assert Units(("month",), (replace(LINES, num_changed=None), renamed)).expected(1_350_000) is None
+
+
+def test_few_units_of_a_query_are_computed_again_and_of_many_everything():
+    few = chosen(of_units(LINES, CUSTOMERS))
+    many = chosen(of_units(replace(LINES, num_changed=3_000_000), CUSTOMERS))
+
+    assert (few.strategy, few.estimates[0].num_units) == ("incremental", 6_000)
+    assert few.is_looked_for
+    assert many.strategy != "incremental"
+    assert {each.query_bytes for each in (*few.estimates, *many.estimates)} == {210_000_000}
+    assert cost.is_worth_units(6_000, 1_350_000, 210_000_000)
+    assert not cost.is_worth_units(1_350_000, 1_350_000, 210_000_000)
+
+
+def test_estimates_of_a_query_learn_from_how_long_it_took():
+    situation = of_units(LINES, CUSTOMERS)
+    report = RefreshReport(
+        "t", strategy="corrections", outcome=Outcome.PUBLISHED, rows_updated=6_000, rows_unchanged=1_344_000,
+        phase_seconds={"Refreshing": 100.0}, estimates=chosen(situation, "corrections").estimates,
+    )  # fmt: skip
+
+    (sample,) = cost_samples([report])
+    again = chosen(replace(situation, past=(sample,)), "corrections").estimates[0]
+
+    assert sample.search.query_bytes == 210_000_000
+    assert again.seconds == pytest.approx(100.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "is_due"), [(0, 1, False), (9, 10, True), (10, 11, False), (8, 12, True), (19, 20, True)]
+)
+def test_changes_are_verified_once_in_so_many_states_of_the_source(lower, upper, is_due):
+    assert strategy.is_verified(a_table(verify_every=10), lower, upper) is is_due
+    assert not strategy.is_verified(a_table(), lower, upper)

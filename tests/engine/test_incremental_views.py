@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from airflow_mv_provider import Query
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.scope.request import Request
+from airflow_mv_provider.exceptions import ChangesWrongError
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql
 from tests.conftest import Crash
 
@@ -201,16 +204,61 @@ def test_inputs_without_a_feed_are_followed_by_their_files_and_a_compaction_chan
     assert views.lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.in_test_all
-def test_many_units_are_too_many(views):
-    views.change("INSERT INTO {lines} SELECT id, id % 60, 1.5 FROM range(1000, 3000)")
-    views.of(SHAPES["rows joined"], ["line_id"])
+def test_plan_shows_what_would_be_computed_again_and_the_report_what_was(views):
+    views.of(REVENUE, ["customer_id", "month"])
+    views.change(
+        "UPDATE {lines} SET price = price + 1 WHERE line_id IN (7, 8)",
+        "UPDATE {customers} SET name = 'other' WHERE customer_id = 5",
+    )
+
+    plan = views.lake.refresher().plan("orders", Request(strategy="incremental"))
+    report = views.follows()
+
+    units = plan.units
+    assert units.columns == ("customer_id", "month")
+    assert {each.name: each.num_changed for each in units.inputs} == {"customers": 1, "orders": 0, "lines": 2}
+    assert {each.name: each.num_rows for each in units.inputs} == {"customers": 20, "orders": None, "lines": 300}
+    assert len(units.queries) == 4
+    assert all("gone_" in sql or "came_" in sql for sql in units.queries)
+    num_rows = len(views.lake.rows("orders"))
+    expected = 2 + num_rows // 20  # one customer of twenty is taken to be in a twentieth of the table's rows
+    assert next(each.num_units for each in plan.estimates if each.strategy == "incremental") == expected
+    assert report.reason.endswith("; 5 units of customer_id, month computed again (customers: 3; lines: 2)")
+
+
+def test_small_views_are_computed_as_a_whole_unless_incremental_was_asked_for(views):
+    views.of(REVENUE, ["customer_id", "month"])
     views.change("UPDATE {lines} SET price = price + 1")
 
+    report = views.lake.refresh()
+
+    assert report.strategy == "corrections"
+    why = next(each.why for each in report.estimates if each.strategy == "incremental")
+    assert re.fullmatch(r"[0-9.]+ s slower", why)
+    views.is_the_query()
+    views.change("UPDATE {lines} SET price = price + 1")
+    views.follows()
+
+
+def test_every_so_often_the_changes_are_compared_with_the_whole_query(views):
+    """The change feed of an input has one wrong value, as a disk would give it."""
+    views.lake.spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
+    views.of("SELECT order_id, sum(line_id) AS s FROM lines GROUP BY order_id", ["order_id"], verify_every=4)
+    written = set((views.lake.root / "raw/lines/_change_data").glob("*.parquet"))
+    for number in (1, 2):
+        views.change(f"UPDATE {{lines}} SET price = {number} WHERE line_id = 7")
+        views.follows()
+    views.change("UPDATE {lines} SET line_id = 1234567 WHERE line_id = 7")
+    for file in set((views.lake.root / "raw/lines/_change_data").glob("*.parquet")) - written:
+        rotten = file.read_bytes().replace((7).to_bytes(8, "little"), (9).to_bytes(8, "little"))
+        file.write_bytes(rotten)
+        file.with_name(f".{file.name}.crc").unlink()
+
+    with pytest.raises(ChangesWrongError, match=r"1 keys would differ.*order_id"):
+        views.lake.refresh(strategy="incremental")
     report = views.lake.refresh(strategy="incremental")
 
-    assert report.strategy != "incremental"
-    assert report.rows_updated == 2300
+    assert report.strategy == "corrections"
     views.is_the_query()
 
 

@@ -54,6 +54,7 @@ def _allowed_combinations(schema: dict[str, Any]) -> None:
     schema["allOf"].append({"if": decided, "then": {"properties": {"publish": {"const": "atomic"}}}})
     changes_only = {
         "publish": {"const": "atomic"},
+        "verify_every": {"type": "null"},
         "on_conflict": {"const": "fail"},
         "frozen_before": {"type": "null"},
     }
@@ -134,6 +135,15 @@ class RefreshableTable(Part):
         default=False,
         strict=True,
         description="Fail if the strategy is not possible, instead of reading and comparing everything.",
+    )
+    verify_every: int | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        strict=True,
+        description="Each time after so many states of the source, a refresh that reads only what changed also reads"
+        " all of the source and checks that both lead to the same rows. Never by default.",
+        examples=[50],
     )
     freshness: Freshness | None = Field(
         default=None, description="When the table counts as late; never by default.", examples=[{"target": "6h"}]
@@ -271,6 +281,7 @@ class RefreshableTable(Part):
             "a check of severity quarantine": bool(self.quarantining),
             "frozen_before": self.frozen_before is not None,
             "publish: progressive": self.publish == "progressive",
+            "verify_every": self.verify_every is not None,
             f"on_conflict: {self.on_conflict}": self.on_conflict != "fail",
         }
         if found := [name for name, is_there in unusual.items() if is_there]:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import cost, strategy
-from airflow_mv_provider.core.changeset import SignedRows, Upserts, Whole
+from airflow_mv_provider.core.changeset import SignedRows, Units, Upserts, Whole
 from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
@@ -50,7 +50,7 @@ from airflow_mv_provider.exceptions import (
     StrategyError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps import checking, source_files
+from airflow_mv_provider.runner.steps import checking, source_files, verifying
 from airflow_mv_provider.runner.steps.approval import may_come_to_wait
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 # for a projection of a column that only files have.
 _UNREADABLE = (
     *(DefinitionError, EngineError, MainUnsupportedError, SchemaMismatchError),
-    *(SourceChangedError, SourceFileError),
+    *(SourceChangedError, SourceFileError, StrategyError),
 )
 
 
@@ -139,7 +139,9 @@ def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
             seal = _seal(work, fenced, found, "incremental")
             if work.has_bad_events:
                 seal = replace(seal, rejected=errors.collect_events(work.copied_events))
-            return _ready(work, fenced, checking.checked(work, seal), found)
+            note = work.source.reader.changes_note
+            staged = _ready(work, fenced, checking.checked(work, seal), found)
+            return replace(staged, reason=f"{work.refresh.choice.reason}; {note}") if note else staged
         problem = found
     return _everything(work, fenced, errors, problem)
 
@@ -160,12 +162,14 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
     if work.layout.changes_main:
         return "the table's columns change"
     main = delta.read(work.spark, work.table.main, fenced.base)
-    may_compare = work.refresh.choice.is_by_files and work.refresh.choice.wanted != "incremental"
+    is_requested = work.refresh.choice.wanted == "incremental"
+    work.source.reader.must_follow = is_requested
+    may_compare = work.refresh.choice.is_looked_for and not is_requested
     try:
         with durable(Write.STAGING):
             found = work.source.changes(since.frontier, work.refresh.frontier)
             if isinstance(found, Whole):
-                raise SourceChangedError(work.table.name, f"{found.reason}.")
+                raise StrategyError(work.table.name, f"{found.reason}.")
             known = source_files.known(work, published, since.frontier, is_of_all=isinstance(found, SignedRows))
             if isinstance(found, Upserts) and work.source.files and known is None:
                 return "the totals of the source's files are not kept"
@@ -182,10 +186,12 @@ def _changes(work: Work, fenced: FencedMain) -> _Read | str:
     _check_storable(work, written)
     after = with_added(before, written.added)
     num_rows = total(after.values()).num_rows
-    is_counted = isinstance(found, Upserts) or found.is_counted
+    is_counted = isinstance(found, Upserts) or (isinstance(found, SignedRows) and found.is_counted)
     if is_counted and known is None and (there := work.source.reader.num_rows(work.refresh.frontier)) != num_rows:
         problem = f"the source has {there:,} rows, its changes account for {num_rows:,}."
         return _unreadable(work, SealBrokenError(work.table.name, problem), may_compare=may_compare)
+    if batch is not None and strategy.is_verified(work.definition, batch.lower, batch.upper):
+        verifying.check_changes(work, main, after, written)
     return _Read(after, written if written.num_rows else None, files=files or None)
 
 
@@ -194,7 +200,7 @@ def _write_changes(
     main: DataFrame,
     published: Published,
     since: Frontier,
-    found: SignedRows | Upserts,
+    found: SignedRows | Units | Upserts,
     known: source_files.Files | None,
 ) -> tuple[Written | None, source_files.Files]:
     """Write the corrections that turn main into the source.
@@ -212,7 +218,7 @@ def _write_changes(
         feed.write(new.withColumn(corrections.SIGN, F.lit(1)), layout, path)
         return recorded_changes.measured(work.spark, layout, path), files
     match found:
-        case SignedRows():
+        case SignedRows() | Units():
             feed.write(_signed_rows(work, since, main), layout, path)
         case Upserts():
             frontier, reader = work.refresh.frontier, work.source.reader
@@ -275,6 +281,9 @@ def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str
     name = work.table.name
     if work.definition.strict and not may_compare:
         raise StrategyError(name, f"the source's changes cannot be read: {error.problem}") from error
+    if isinstance(error, StrategyError):
+        log.info("%s: %s", name, error.problem)
+        return error.problem.rstrip(".")
     log.warning("%s: the source's changes cannot be read, so all of the source is read: %s", name, error)
     return f"the source's changes cannot be read ({error.code})"
 

@@ -23,7 +23,6 @@ from sqlglot import exp
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
-from airflow_mv_provider.exceptions import SourceChangedError
 from airflow_mv_provider.sources.projection import whole_plans
 from airflow_mv_provider.sources.query.spark_plan import num_aggregates, optimized, pinned_sql
 from airflow_mv_provider.sources.query.units import shape
@@ -34,11 +33,22 @@ from airflow_mv_provider.spark.compare import corrections
 
 _MAX_VALUES = 1000  # up to which Delta skips files by the values themselves
 _MAX_BROADCAST = 1_000_000
-# With more units than this fraction of main's rows, computing and comparing everything costs less; few never matter.
-_MAX_FRACTION, _FEW = 0.5, 1000
 # Grouped rows with such values may stand for different ones, or they cannot be grouped.
 _NOT_GROUPED = re.compile(r"\b(?:float|double|map|variant|interval|collate|geometry|geography)\b")
 _UNIT = f"{RESERVED_PREFIX}unit_"
+_BY = f"{RESERVED_PREFIX}by"
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedBy:
+    """A query for units that changes of some inputs can have touched.
+
+    Attributes:
+        names: Of these inputs; more than one if a derived table joins them.
+    """
+
+    names: tuple[str, ...]
+    sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,12 @@ class Followed:
     columns: StructType
     units: tuple[int, ...]
 
-    def affected(self, changed: Sequence[str], name: Callable[[str, Part], str]) -> list[str]:
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """The names of its unit columns."""
+        return tuple(self.columns[position].name for position in self.units)
+
+    def affected(self, changed: Sequence[str], name: Callable[[str, Part], str]) -> list[TouchedBy]:
         """Return queries for the units that changes of inputs can have touched.
 
         Args:
@@ -63,8 +78,13 @@ class Followed:
         Raises:
             NotIncrementalError
         """
-        changes = Changes({each.lower() for each in changed}, name)
-        return [shape.text(each) for each in affected(self.query, self.units, changes)]
+        inputs = {each.lower(): each for each in changed}
+        parts = affected(self.query, self.units, Changes(inputs, name))
+        read = [shape.inputs_of(each) for each in parts]
+        return [
+            TouchedBy(tuple(inputs[n] for n in inputs if names & {name(n, "gone"), name(n, "came")}), shape.text(part))
+            for part, names in zip(parts, read, strict=True)
+        ]
 
 
 def followed(
@@ -91,7 +111,10 @@ def followed(
     result = spark.sql(author).schema
     units = [n for n in shape.sequence(query, key) if n in possible and _can_name_units(result[n].dataType)]
     if not units:
-        raise NotIncrementalError("no column of the key says which rows of the inputs a row depends on")
+        raise NotIncrementalError(
+            "no column of the key says which rows of the inputs a row depends on",
+            "put a column into the key that is read from an input, and grouped or partitioned by",
+        )
     return Followed(query, result, tuple(units))
 
 
@@ -111,6 +134,20 @@ class Input:
     after: str
     rows: DataFrame
     changed: DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Units that may differ.
+
+    Attributes:
+        units: (_mv_unit_0, _mv_unit_1, ...), each once; kept, so that they are computed once.
+        by_input: How many of them changes of each input touch, or of several together.
+    """
+
+    units: DataFrame
+    num_units: int
+    by_input: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -141,41 +178,72 @@ class Kept:
             self.frames.pop().unpersist()
 
 
-def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, kept: Kept) -> DataFrame:
+def touched(of: Followed, inputs: Sequence[Input], kept: Kept) -> Touched:
+    """Return the units that changes of the inputs can have touched.
+
+    Cost:
+        Two jobs: the inputs that have not changed are joined with changed rows.
+    """
+
+    def name(relation: str, part: Part) -> str:
+        return f"{RESERVED_PREFIX}{part}_{relation}"
+
+    relations: dict[str, str] = {}
+    for each in inputs:
+        lower = each.name.lower()
+        relations |= {name(lower, "before"): each.before, name(lower, "after"): each.after}
+        if each.changed is not None:
+            signs: tuple[tuple[Part, int], ...] = (("gone", -1), ("came", 1))
+            for part, sign in signs:
+                rows = each.changed.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN)
+                relations[name(lower, part)] = kept.view(rows)
+    defined = ", ".join(f"{quoted(each)} AS ({rows})" for each, rows in relations.items())
+    changed = [each.name for each in inputs if each.changed is not None]
+    types = [of.columns[position].dataType for position in of.units]
+    parts = []
+    for query in of.affected(changed, name):
+        found = kept.spark.sql(f"WITH {defined} {query.sql}")
+        columns = [
+            F.col(quoted(c)).cast(kind).alias(_UNIT + str(n))
+            for n, (c, kind) in enumerate(zip(found.columns, types, strict=True))
+        ]
+        parts.append(found.select(*columns, F.lit(", ".join(query.names)).alias(_BY)))
+    by_input = kept.once(reduce(DataFrame.unionAll, parts).distinct())
+    counts = {row[0]: row[1] for row in by_input.groupBy(_BY).count().collect()}
+    units = by_input.drop(_BY)
+    if len(counts) < 2:
+        return Touched(units, sum(counts.values()), counts)
+    units = kept.once(units.distinct())
+    return Touched(units, units.count(), counts)
+
+
+def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, found: Touched, kept: Kept) -> DataFrame:
     """Return main's rows of the affected units, and those that the query has of them now.
 
     Args:
         sql: The author's.
         main: The query's rows before.
+        found: The affected units.
 
     Returns:
-        (*columns, _mv_sign int); lazy, but for the units.
-
-    Raises:
-        SourceChangedError: If so many units are affected that computing all costs less.
+        (*columns, _mv_sign int); lazy.
 
     Cost:
-        A job for the affected units: the inputs that have not changed are joined with changed rows. When the rows are
-        read, the query over what its inputs have of these units, and a scan of main.
+        The query over what its inputs have of these units, and a scan of main.
     """
-    units = kept.once(_touched(of, inputs, kept))
-    num_units, num_rows = units.count(), main.count()
-    if num_units > max(_MAX_FRACTION * num_rows, _FEW):
-        problem = f"its inputs' changes touch {num_units:,} units, and the table has {num_rows:,} rows"
-        raise SourceChangedError("query", f"{problem}, so all of it is computed.")
     needed = restrictions(of.query, {position: number for number, position in enumerate(of.units)})
     pinned = {}
     for each in inputs:
         column, numbers = needed.get(each.name.lower(), ("", frozenset()))
         kinds = {each.rows.schema[name].dataType for name in each.rows.columns if name.lower() == column}
         # The parts of a UNION may have other types than its result.
-        if kinds and kinds == {units.schema[_UNIT + str(number)].dataType for number in numbers}:
-            pinned[each.name] = kept.view(_with_values(each.rows, column, units, sorted(numbers)))
+        if kinds and kinds == {found.units.schema[_UNIT + str(number)].dataType for number in numbers}:
+            pinned[each.name] = kept.view(_with_values(each.rows, column, found.units, sorted(numbers)))
         else:
             pinned[each.name] = each.after
     now = kept.spark.sql(pinned_sql(sql, pinned))
     names = [quoted(name) for name in now.columns]
-    named = F.broadcast(units) if num_units <= _MAX_BROADCAST else units
+    named = F.broadcast(found.units) if found.num_units <= _MAX_BROADCAST else found.units
     signs = []
     for rows, sign in ((main.select(*names), -1), (now, 1)):
         same = (rows[quoted(of.columns[p].name)].eqNullSafe(named[_UNIT + str(n)]) for n, p in enumerate(of.units))
@@ -198,38 +266,6 @@ def net(changed: DataFrame, changes: Changeset) -> DataFrame:
     columns = [quoted(name) for name in changed.columns if name != corrections.SIGN]
     summed = changed.groupBy(*columns).agg(F.sum(corrections.SIGN).alias(corrections.SIGN))
     return summed.where(f"{corrections.SIGN} <> 0").withColumn(corrections.SIGN, F.signum(corrections.SIGN).cast("int"))
-
-
-def _touched(of: Followed, inputs: Sequence[Input], kept: Kept) -> DataFrame:
-    """Return the units that changes can have touched, (_mv_unit_0, _mv_unit_1, ...), each once."""
-
-    def name(relation: str, part: Part) -> str:
-        return f"{RESERVED_PREFIX}{part}_{relation}"
-
-    relations: dict[str, str] = {}
-    for each in inputs:
-        lower = each.name.lower()
-        relations |= {name(lower, "before"): each.before, name(lower, "after"): each.after}
-        if each.changed is not None:
-            signs: tuple[tuple[Part, int], ...] = (("gone", -1), ("came", 1))
-            for part, sign in signs:
-                rows = each.changed.where(F.col(corrections.SIGN) == sign).drop(corrections.SIGN)
-                relations[name(lower, part)] = kept.view(rows)
-    defined = ", ".join(f"{quoted(each)} AS ({rows})" for each, rows in relations.items())
-    changed = [each.name for each in inputs if each.changed is not None]
-    types = [of.columns[position].dataType for position in of.units]
-    parts = []
-    for text in of.affected(changed, name):
-        found = kept.spark.sql(f"WITH {defined} {text}")
-        parts.append(
-            found.select(
-                *(
-                    F.col(quoted(c)).cast(kind).alias(_UNIT + str(n))
-                    for n, (c, kind) in enumerate(zip(found.columns, types, strict=True))
-                )
-            )
-        )
-    return reduce(DataFrame.unionAll, parts).distinct()
 
 
 def _with_values(rows: DataFrame, column: str, units: DataFrame, numbers: Sequence[int]) -> DataFrame:

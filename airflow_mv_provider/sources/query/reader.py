@@ -13,28 +13,28 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
+from airflow_mv_provider.core import cost
+from airflow_mv_provider.core.changeset import ChangedInput, Changeset, Units, Whole
+from airflow_mv_provider.core.explanation import Following, Obstacle
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
-from airflow_mv_provider.exceptions import SourceChangedError, UnpinnedTableError
+from airflow_mv_provider.exceptions import StrategyError, UnpinnedTableError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
 from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism, with_more
-from airflow_mv_provider.sources.query.following import Followed, Input, Kept, followed, net, signed
+from airflow_mv_provider.sources.query.following import Followed, Input, Kept, Touched, followed, net, signed, touched
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import NamedTable, Query
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql, unpinned_relation
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
-from airflow_mv_provider.sources.reader import SourceReader
+from airflow_mv_provider.sources.reader import ViewReader
 from airflow_mv_provider.spark import marking
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated, understood
 
-_LITTLE_BYTES = 64 << 20
 
-
-class QueryReader(SourceReader[Query, QueryFrontier]):
+class QueryReader(ViewReader[Query, QueryFrontier]):
     """A reader of a query over Delta tables at pinned versions."""
 
     def __init__(self, spark: SparkSession, source: Query, warehouse: str, roots: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         }
         self._checked: str | None = None
         self._kept = Kept(spark, [], [])
-        self._followed: tuple[QueryFrontier, Followed | str] | None = None
+        self._followed: tuple[QueryFrontier, Followed | Obstacle] | None = None
 
     def probe(self) -> QueryFrontier:
         """Return the id and newest version of each input; see `SourceReader`."""
@@ -91,43 +91,52 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
                 return Whole(f"{name}: {each.reason}" if len(found) > 1 else each.reason, is_another=each.is_another)
         if self._is_row_for_row(until):
             return next(iter(found.values()))
-        reason = self._obstacle(until, [name for name, each in found.items() if each.at_most != 0])
-        if reason is not None:
-            return Whole(f"not incremental: {reason}")
-        # Of inputs that are read in a second, computing everything takes no longer than finding what is touched.
-        sizes = [self._inputs[name].num_bytes(at) for name, at in until.inputs]
-        is_little = None not in sizes and sum(each or 0 for each in sizes) < _LITTLE_BYTES
-        return SignedRows(in_files=sum(each.at_most or 0 for each in found.values()) if is_little else None)
+        changed = [name for name, each in found.items() if each.at_most != 0]
+        of = self._as_followed(until)
+        queries = of if isinstance(of, Obstacle) else _affected(of, changed)
+        if isinstance(of, Obstacle) or isinstance(queries, Obstacle):
+            assert isinstance(queries, Obstacle)
+            return Whole(f"not incremental: {queries.reason}")
+        sizes = (
+            ChangedInput(
+                name,
+                found[name].at_most,
+                self._inputs[name].num_rows(at) if name in changed else None,
+                self._inputs[name].num_bytes(at),
+            )
+            for name, at in until.inputs
+        )
+        return Units(of.unit_columns, tuple(sizes), queries)
 
     def _is_row_for_row(self, until: QueryFrontier) -> bool:
         return len(until.inputs) == 1 and not self._source.select and self.determinism(until).is_row_for_row
 
-    def _obstacle(self, until: QueryFrontier, changed: Sequence[str]) -> str | None:
-        """Return why the query cannot be followed when some of its inputs have changed; None if it can."""
-        of = self._as_followed(until)
-        if isinstance(of, str):
-            return of
-        try:
-            of.affected(changed, lambda name, part: f"{part}_{name}")
-        except NotIncrementalError as error:
-            return str(error)
-        return None
+    def following(self, frontier: QueryFrontier) -> Following:
+        """Return whether it follows changes of each of its inputs; see `ViewReader`."""
+        if self._is_row_for_row(frontier):
+            return Following(inputs=tuple((name, None) for name, _ in frontier.inputs))
+        of = self._as_followed(frontier)
+        if isinstance(of, Obstacle):
+            return Following(obstacle=of)
+        each = ((name, _affected(of, [name])) for name, _ in frontier.inputs)
+        inputs = tuple((name, found if isinstance(found, Obstacle) else None) for name, found in each)
+        return Following(of.unit_columns, inputs=inputs)
 
-    def _as_followed(self, until: QueryFrontier) -> Followed | str:
+    def _as_followed(self, until: QueryFrontier) -> Followed | Obstacle:
         """Return the query as it can be followed, or why it cannot."""
         if self._followed is None or self._followed[0] != until:
             self._followed = until, self._understood(until)
         return self._followed[1]
 
-    def _understood(self, until: QueryFrontier) -> Followed | str:
+    def _understood(self, until: QueryFrontier) -> Followed | Obstacle:
         if self._source.select:
-            return "`select` stands beside the query; write it in the query"
+            return Obstacle("`select` stands beside the query", "write it in the query")
         inputs = {name: (self._pinned(name, at), self._inputs[name].read(at).schema) for name, at in until.inputs}
         try:
             with understood("query"):
                 return followed(self._spark, self._source.sql, inputs, self.key)
         except NotIncrementalError as error:
-            return str(error)
+            return error.obstacle
 
     def changed(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> DataFrame:
         """Return the rows that the query lost and gained, perhaps with others that it has still; see `SourceReader`."""
@@ -136,13 +145,29 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             rows = self._inputs[name].changed(before, at, main)
             return reduce(DataFrame.unionAll, (self._of_rows(name, rows, sign) for sign in (-1, 1)))
         of = self._as_followed(until)
-        if isinstance(of, str):
-            raise SourceChangedError("query", f"not incremental: {of}.")
+        if isinstance(of, Obstacle):
+            raise StrategyError("query", f"not incremental: {of.reason}.")
         try:
             with translated("query"):
-                return signed(of, self._source.sql, self._between(since, until, main), main, self._kept)
+                inputs = self._between(since, until, main)
+                found = touched(of, inputs, self._kept)
+                self._check_worth(found, until, main)
+                self.changes_note = _text(of, found)
+                return signed(of, self._source.sql, inputs, main, found, self._kept)
         except NotIncrementalError as error:
-            raise SourceChangedError("query", f"not incremental: {error}.") from error
+            raise StrategyError("query", f"not incremental: {error}.") from error
+
+    def _check_worth(self, found: Touched, until: QueryFrontier, main: DataFrame) -> None:
+        """Check that computing the touched units again costs less than computing everything, unless it was requested.
+
+        raises : StrategyError
+        """
+        if self.must_follow:
+            return
+        num_rows, sizes = main.count(), [self._inputs[name].num_bytes(at) or 0 for name, at in until.inputs]
+        if not cost.is_worth_units(found.num_units, num_rows, sum(sizes)):
+            problem = f"its inputs' changes touch {found.num_units:,} units, and the table has {num_rows:,} rows"
+            raise StrategyError("query", f"{problem}: computing all of it costs less.")
 
     def _between(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
         """Return the inputs at the two ends of a change; those without a changed row as they are at its end."""
@@ -204,6 +229,21 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
         if (other := unpinned_relation(explained)) is not None:
             raise UnpinnedTableError("query", f"the query reads {other}, which is not among its inputs.")
         self._checked = sql
+
+
+def _affected(of: Followed, changed: Sequence[str]) -> tuple[str, ...] | Obstacle:
+    """Return queries for the units that changes of some inputs touch, or why there are none."""
+    try:
+        return tuple(each.sql for each in of.affected(changed, lambda name, part: f"{part}_{name}"))
+    except NotIncrementalError as error:
+        return error.obstacle
+
+
+def _text(of: Followed, found: Touched) -> str:
+    """Return how much is computed again, for the report."""
+    what = f"{found.num_units:,} unit{'' if found.num_units == 1 else 's'} of {', '.join(of.unit_columns)}"
+    by_input = "; ".join(f"{name}: {number:,}" for name, number in sorted(found.by_input.items()))
+    return f"{what} computed again ({by_input})"
 
 
 def _source(given: str | NamedTable) -> DeltaSource:

@@ -149,7 +149,10 @@ def _joined(
         else:
             laterals.append(lateral.copy())
     if tables_of(*wanted) & missing:
-        raise NotIncrementalError(f"rows of {changed.alias} may be missing, and decide which unit a row is in")
+        raise NotIncrementalError(
+            f"rows of {changed.alias} may be missing, and decide which unit a row is in",
+            "take the key's columns from the other side of the outer join",
+        )
     conditions = [
         each.copy()
         for each in conjuncts(select.args.get("where"))
@@ -184,7 +187,9 @@ def _check_elsewhere(select: exp.Select, changes: Changes) -> None:
     conditions = [each.join.args.get("on") for each in relations(select) if each.join is not None]
     others = [*conditions, *(select.args.get("laterals") or ()), select.args.get("group")]
     if any(changes.touch(query) for each in others if each is not None for query in subqueries(each)):
-        raise NotIncrementalError("a subquery in a join's condition, LATERAL VIEW or GROUP BY is not followed")
+        raise NotIncrementalError(
+            "a subquery in a join's condition, LATERAL VIEW or GROUP BY is not followed", "join its relation instead"
+        )
 
 
 def _flattened(
@@ -196,9 +201,11 @@ def _flattened(
     """
     inner = unwrapped(query)
     if not isinstance(inner, exp.Select):
-        raise NotIncrementalError("UNION in a subquery of a condition is not followed")
+        raise NotIncrementalError("UNION in a subquery of a condition is not followed", "write two conditions with OR")
     if inner.args.get("laterals"):
-        raise NotIncrementalError("LATERAL VIEW in a subquery of a condition is not followed")
+        raise NotIncrementalError(
+            "LATERAL VIEW in a subquery of a condition is not followed", "join a derived table instead"
+        )
     link = _link(query, inner)
     inner = inner.copy()
     aliases = {each.alias: f"{prefix}{each.alias}" for each in relations(inner)}
@@ -257,7 +264,10 @@ def _check_linked(part: exp.Select, inner: Collection[str], query: exp.Query) ->
         if of & set(inner) and of - set(inner):
             return
     read = ", ".join(sorted(inputs_of(query)))
-    raise NotIncrementalError(f"a subquery over {read} decides about every row")
+    raise NotIncrementalError(
+        f"a subquery over {read} decides about every row",
+        "join it by a column, or make its value a table of its own, with a column to join by",
+    )
 
 
 def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.Expr]:
@@ -279,7 +289,9 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
         return list(_by_one_sign(query, sign, changes))
     units = sorted(unit_columns(query))
     if not units:
-        raise NotIncrementalError("a derived table has no columns that divide its rows")
+        raise NotIncrementalError(
+            "a derived table has no columns that divide its rows", "group or partition it by columns that it returns"
+        )
     names = named(query)
     touched = exp.union(*_affected(query, units, changes), distinct=False, copy=False)
     rows = exp.Subquery(this=_at(query, _SIDES[sign], changes), alias=_table_alias("_mv_rows"))

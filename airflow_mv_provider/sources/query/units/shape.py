@@ -19,12 +19,18 @@ from sqlglot import exp, parse
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 
+from airflow_mv_provider.core.explanation import Obstacle
+
 DIALECT = "spark"
 _KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
 
 
 class NotIncrementalError(Exception):
     """A query, or a change of some of its inputs, cannot be followed; the message is the reason."""
+
+    def __init__(self, reason: str, advice: str | None = None) -> None:
+        super().__init__(reason)
+        self.obstacle = Obstacle(reason, advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +82,14 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
             raise NotIncrementalError(f"{table.sql(DIALECT)[:60]} is not an input")
     for relation in qualified.find_all(exp.Table, exp.Subquery):
         if relation.args.get("pivots") or relation.args.get("sample"):
-            raise NotIncrementalError("PIVOT and TABLESAMPLE make rows depend on all others")
+            raise NotIncrementalError(
+                "PIVOT and TABLESAMPLE make rows depend on all others",
+                "instead of PIVOT, write GROUP BY with sum(...) FILTER (WHERE ...)",
+            )
         if relation.args.get("joins") or relation.args.get("laterals"):
-            raise NotIncrementalError("joins in parentheses are not followed; make them a derived table")
+            raise NotIncrementalError(
+                "joins in parentheses are not followed", "make them a derived table: (SELECT ... FROM ... JOIN ...)"
+            )
     return qualified
 
 
@@ -108,7 +119,10 @@ def unit_columns(query: exp.Query) -> frozenset[int]:
 def check_unlimited(query: exp.Expr) -> None:
     """Refuse a query of which only some rows are taken: a row that goes puts another one in its place."""
     if query.args.get("limit") or query.args.get("offset"):
-        raise NotIncrementalError("`LIMIT` makes every row depend on every other")
+        raise NotIncrementalError(
+            "`LIMIT` makes every row depend on every other",
+            "keep the rank as a column, row_number() OVER (PARTITION BY ...), and filter by it",
+        )
 
 
 def shows_inner_rows(select: exp.Select) -> bool:
@@ -143,10 +157,16 @@ def relations(select: exp.Select) -> list[Relation]:
     found = [] if first is None else [Relation(first.this.alias_or_name, first.this, None)]
     for join in joins:
         if join.method or join.args.get("using") or join.side == "FULL" or join.kind not in ("", *_KINDS):
-            raise NotIncrementalError(f"{join.method or join.side or join.kind or 'USING'} JOIN is not followed")
+            kind = join.method or join.side or join.kind or "USING"
+            advice = (
+                "write it as LEFT JOIN, UNION ALL the rows that only the other side has" if kind == "FULL" else None
+            )
+            raise NotIncrementalError(f"{kind} JOIN is not followed", advice)
         found.append(Relation(join.this.alias_or_name, join.this, join))
     if any(each.join is not None and each.join.side == "RIGHT" for each in found[2:]):
-        raise NotIncrementalError("RIGHT JOIN is followed only between the first two relations")
+        raise NotIncrementalError(
+            "RIGHT JOIN is followed only between the first two relations", "write it as LEFT JOIN"
+        )
     return found
 
 
@@ -234,16 +254,24 @@ def named(select: exp.Query) -> list[str]:
 def _of_select(select: exp.Select) -> frozenset[int]:
     group, grouped = select.args.get("group"), is_grouped(select)
     if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
-        raise NotIncrementalError("ROLLUP, CUBE and GROUPING SETS make rows that stand for many groups")
+        raise NotIncrementalError(
+            "ROLLUP, CUBE and GROUPING SETS make rows that stand for many groups",
+            "make a table with GROUP BY, and one of the sums over it",
+        )
     if group is not None and group.args.get("all"):
-        raise NotIncrementalError("GROUP BY ALL is not followed; name the columns")
+        raise NotIncrementalError("GROUP BY ALL is not followed", "name the columns")
     if grouped and not (group and group.expressions):
-        raise NotIncrementalError("without GROUP BY, one row depends on every row")
+        raise NotIncrementalError(
+            "without GROUP BY, one row depends on every row",
+            "make a table with GROUP BY, such as by day, and the one row a table over it",
+        )
     if select.args.get("match") or select.args.get("pivots"):
         raise NotIncrementalError("PIVOT and MATCH_RECOGNIZE are not followed")
     over = windows(select)
     if any(not each.args.get("partition_by") for each in over):
-        raise NotIncrementalError("a window function without PARTITION BY makes every row depend on every other")
+        raise NotIncrementalError(
+            "a window function without PARTITION BY makes every row depend on every other", "add PARTITION BY"
+        )
     may_be_missing = optional(select)
     found = []
     for position, selected in enumerate(select.expressions):
