@@ -18,7 +18,7 @@ recorded = $(if $(RECORD),--record $(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
-.PHONY: help setup demo demo-ingest up shell down test test-cpu test-all test-rest crash-matrix matrix object-store soak \
+.PHONY: help setup demo demo-ingest demo-views up shell down test test-cpu test-all test-rest crash-matrix matrix object-store soak \
 	soak-stream soak-hands release-check lint check fast model docs trial-install bench clean
 
 help: ## print this list
@@ -43,6 +43,9 @@ demo: $(stamp) ## refresh a real table on this machine, kill a refresh, and show
 
 demo-ingest: $(server) ## follow a real PostgreSQL through Debezium and Kafka, and by JDBC; kill connector, run and broker
 	@$(bin)/python scripts/demo_ingest.py
+
+demo-views: $(stamp) ## three levels of views over generated orders: a change costs what it touches; two minutes
+	@$(bin)/python scripts/demo_views.py
 
 up: $(server) ## run what docker-compose.yaml describes on this machine: Airflow, PostgreSQL, Spark; prints address and login
 	@$(bin)/python scripts/topology.py up
@@ -121,5 +124,5 @@ bench: $(stamp) ## measure a refresh and the other ways to keep a table equal to
 
 clean: ## remove .venv and everything the tools left behind
 	-if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
-	rm -rf .venv .demo .demo-ingest .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	rm -rf .venv .demo .demo-ingest .demo-views .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -168,14 +168,21 @@ def refusals(
     nulls          : of the guarded columns, counted over all rows that were sealed
     """
     deleted, updated, inserted, main = counts.deleted, counts.updated, _inserted(counts), counts.main
+    changed = inserted + updated + deleted
     found = (
         _emptied(guards, counts, is_everything=is_everything),
         _too_few(guards, counts, usual, is_everything=is_everything),
         _too_many("max_deleted_fraction", guards.max_deleted_fraction, (deleted, usual.deleted), main, "deleted"),
         _too_many("max_updated_fraction", guards.max_updated_fraction, (updated, usual.updated), main, "changed"),
         _too_many("max_inserted_fraction", guards.max_inserted_fraction, (inserted, usual.inserted), main, "inserted"),
+        _too_many(
+            "max_changed_fraction",
+            guards.max_changed_fraction,
+            (changed, usual.changes),
+            main,
+            "inserted, changed or deleted",
+        ),
         _too_spread(guards, num_partitions if main else 0, usual),
-        _unusual(guards, inserted + updated + deleted, usual.changes if main else None),
         _too_many_nulls(guards, nulls, usual),
     )
     return tuple(refusal for refusal in found if refusal is not None and refusal.guard not in overrides)
@@ -212,17 +219,6 @@ def _too_spread(guards: Guards, num_partitions: int, usual: Usual) -> Refusal | 
     return Refusal("max_changed_partitions", f"{found}; the guard allows {most:,}.")
 
 
-def _unusual(guards: Guards, num_rows: int, usual: int | None) -> Refusal | None:
-    times = guards.max_times_usual
-    if times is None or usual is None or num_rows <= max(_ALWAYS_ALLOWED, times * usual):
-        return None
-    problem = (
-        f"{num_rows:,} rows would be inserted, changed or deleted, {num_rows / usual:,.1f} times as many as usual "
-        f"({usual:,}; the guard allows {times:g} times)."
-    )
-    return Refusal("max_times_usual", problem)
-
-
 def _too_many_nulls(guards: Guards, nulls: Sequence[NullCount], usual: Usual) -> Refusal | None:
     """Refuse if any column has too many; the problem names all of them. No row has no NULL."""
     judged = (_nulls_problem(each, guards, usual.null_fractions.get(each.column.lower())) for each in nulls)
@@ -256,8 +252,8 @@ def _too_many(
     change : how many rows, and how many of them are usual
     """
     num_rows, usual = change
-    rows = f"{num_rows:,} rows beside" if done == "inserted" else f"{num_rows:,} of"
-    rows = f"{rows} the table's {main:,} rows would be {done}"
+    of = {"inserted": "rows beside", "deleted": "of", "changed": "of"}.get(done, "rows of, or beside,")
+    rows = f"{num_rows:,} {of} the table's {main:,} rows would be {done}"
     if isinstance(most, TimesUsual):
         if usual is not None:
             if not main or num_rows <= max(_ALWAYS_ALLOWED, most.usual * usual):

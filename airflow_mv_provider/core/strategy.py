@@ -218,7 +218,8 @@ def replace_obstacle(table: RefreshableTable, scope: Scope) -> str | None:
 def count_obstacle(table: RefreshableTable) -> str | None:
     """Return why changed rows must be counted one by one, which overwriting does not do; None if they need not."""
     guards = table.guards
-    guard = "max_updated_fraction" if guards.max_updated_fraction is not None else guards.of_usual_changes
+    exact = (name for name in ("max_updated_fraction", "max_changed_fraction") if getattr(guards, name) is not None)
+    guard = next(exact, guards.of_usual_changes)
     return None if guard is None else f"{guard} is judged on exact counts"
 
 

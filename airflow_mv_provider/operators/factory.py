@@ -139,7 +139,7 @@ def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) 
     match options.tasks:
         case "phases":
             refresh_table_group(table, group_id="refresh", **given)
-        case "one":
+        case "one" | None:
             RefreshTableOperator(task_id="refresh", table=table, **given)
         case "submit":
             from airflow_mv_provider.operators.submit import SubmitRefreshTableOperator

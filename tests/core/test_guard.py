@@ -69,8 +69,8 @@ def test_refusal_says_what_was_expected_and_found():
 
 
 def test_every_guard_can_be_overridden_by_its_field():
-    fractions = ("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction")
-    others = ("min_rows", "max_changed_partitions", "max_times_usual", "max_null_fraction", "allow_empty")
+    fractions = {f"max_{done}_fraction" for done in ("deleted", "updated", "inserted", "changed", "null")}
+    others = ("min_rows", "max_changed_partitions", "allow_empty")
     assert set(NAMES) == set(Guards.model_fields) == {*fractions, *others}
 
 
@@ -133,20 +133,27 @@ def test_what_a_refresh_did_not_count_is_left_out_of_what_is_usual():
     [(600, 200, False), (601, 200, True), (100, 1, False), (101, 1, True), (10**9, None, False)],
 )
 def test_change_is_refused_beside_the_usual_one(changed, changes, is_refused):
-    guards = Guards(max_times_usual=3.0, max_deleted_fraction=1.0)
+    guards = Guards(max_changed_fraction={"usual": 3}, max_deleted_fraction=1.0)
 
     for counts in (Counts(10**10, 10**10, updated=changed), Counts(10**10 + changed, 10**10, inserted=changed)):
         found = judge(guards, counts, usual=Usual(changes))
-        assert (found.guard if found else None) == ("max_times_usual" if is_refused else None)
+        assert (found.guard if found else None) == ("max_changed_fraction" if is_refused else None)
     assert judge(guards, Counts(changed, 0, inserted=changed), usual=Usual(changes)) is None, "a first load"
 
 
-def test_unusual_change_says_what_is_usual():
-    found = judge(Guards(max_times_usual=3.0), Counts(10_000, 10_000, updated=1_500), usual=Usual(200))
+def test_changes_of_all_kinds_are_judged_together():
+    counts, would = Counts(10_000, 10_000, 300, 1_000, 300), "would be inserted, changed or deleted"
 
-    assert found.problem == (
-        "1,500 rows would be inserted, changed or deleted, 7.5 times as many as usual (200; the guard allows 3 times)."
+    unusual = judge(Guards(max_changed_fraction={"usual": 3}), counts, usual=Usual(200))
+    too_many = judge(Guards(max_changed_fraction=0.15), counts)
+
+    assert unusual.problem == (
+        f"1,600 rows of, or beside, the table's 10,000 rows {would}, usually 200; the guard allows 3 times as many."
     )
+    assert too_many.problem == (
+        f"1,600 rows of, or beside, the table's 10,000 rows {would} (16.0%; the guard allows 15.0%)."
+    )
+    assert judge(Guards(max_changed_fraction=0.16), counts) is None
 
 
 USUALLY = Usual(900, inserted=200, updated=400, deleted=300, partitions=2, num_rows=10_000, null_fractions={"a": 0.01})
@@ -275,7 +282,8 @@ def test_nulls_are_judged_against_the_usual_fraction(nulls, problem):
     ("guards", "of_changes", "needs_history"),
     [
         ({}, None, False),
-        ({"max_times_usual": 2.0}, "max_times_usual", True),
+        ({"max_changed_fraction": {"usual": 2}}, "max_changed_fraction", True),
+        ({"max_changed_fraction": 0.5}, None, False),
         ({"max_inserted_fraction": {"usual": 2}}, "max_inserted_fraction", True),
         ({"max_changed_partitions": {"usual": 2}}, "max_changed_partitions", True),
         ({"min_rows": {"usual": 0.5}}, None, True),

@@ -18,6 +18,7 @@ FILES = sorted(EXAMPLES.glob("*.py"))
 @pytest.mark.slow
 def test_each_example_is_loaded_without_an_error(examples):
     known = {"audit_flights", "flights", "mv_maintenance", "refresh_on_demand", "shop", "why_row"}
+    known |= {f"refresh_shop.{name}" for name in ("lines", "orders", "revenue_by_month")}
     assert examples.load_all() == known
 
 

@@ -166,7 +166,7 @@ def test_change_that_is_spread_over_too_many_partitions_is_refused(lake):
 @pytest.mark.in_test_all
 def test_change_that_is_larger_than_usual_is_refused(lake):
     lake.write("SELECT id, 0 AS v FROM range(400)")
-    lake.apply(guards={"max_times_usual": 2.0})
+    lake.apply(guards={"max_changed_fraction": {"usual": 2}})
     lake.refresh()
     for n in (1, 2, 3):  # what is usual
         lake.sql(f"UPDATE {{t}} SET v = {n} WHERE id < 60", path="raw/orders")
@@ -174,7 +174,7 @@ def test_change_that_is_larger_than_usual_is_refused(lake):
     before = lake.rows("orders")
     lake.sql("UPDATE {t} SET v = 9 WHERE id < 200", path="raw/orders")
 
-    with pytest.raises(GuardRefusedError, match=r"max_times_usual: 200 rows .* as many as usual \(60"):
+    with pytest.raises(GuardRefusedError, match=r"max_changed_fraction: 200 rows .* usually 60"):
         lake.refresh()
 
     assert lake.rows("orders") == before

@@ -33,7 +33,7 @@ def write(dags: object, *tables: object) -> None:
 def test_each_table_gets_the_dag_that_its_file_asks_for(airflow):
     write(
         {
-            "defaults": {"retries": 5, "tags": ["x"], "tasks": "one"},
+            "defaults": {"retries": 5, "tags": ["x"]},
             "tables": {
                 "orders": {"schedule": "@daily", "interval": "day", "timezone": "Europe/Berlin", "tasks": "phases"},
                 "gold.lines": {"dag_id": "lines", "after": ["orders"], "max_active_runs": 1, "pool": "p"},
@@ -144,7 +144,7 @@ def test_two_hundred_dags_are_parsed_without_pyspark(tmp_path):
 
 def one_dag(dag_id: str, **more: str) -> object:
     """Give each test a DAG of its own: Airflow keeps every version of one that changes."""
-    options = {"dag_id": dag_id, "schedule": "@daily", "interval": "day", "tasks": "one", "start_date": "2026-03-01"}
+    options = {"dag_id": dag_id, "schedule": "@daily", "interval": "day", "start_date": "2026-03-01"}
     return {"tables": {"orders": options | more}}
 
 

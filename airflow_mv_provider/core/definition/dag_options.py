@@ -58,8 +58,11 @@ class DagOptions(Part):
         description="strftime format of that column's values; ISO dates by default.",
         examples=["%Y-%m"],
     )
-    tasks: Literal["phases", "one", "submit"] = Field(
-        default="phases", description="A task for each phase, one task, or one that submits a Spark driver."
+    tasks: Literal["phases", "one", "submit"] | None = Field(
+        default=None,
+        description="One task; a task for each phase, which Airflow shows and retries by itself; or one task that"
+        " submits a Spark driver. By default one for a table, and phases for an ingestion.",
+        examples=["phases"],
     )
     spark_conn_id: str = Field(default="spark_default", description="For `tasks: submit`.")
     max_active_runs: int | None = Field(

@@ -74,6 +74,12 @@ class Guards(Part):
         " {usual: 3}; no limit for an empty table.",
         examples=[{"usual": 3}],
     )
+    max_changed_fraction: MultipleLimit | None = Field(
+        default=None,
+        description="Refuse to insert, update and delete together more than this fraction of the table's rows, or so"
+        " many times as many as usual: {usual: 10}; no limit for an empty table.",
+        examples=[{"usual": 10}],
+    )
     min_rows: RowsLimit | None = Field(
         default=None,
         description="Refuse a source with fewer rows, or with less than this fraction of the usual number:"
@@ -85,15 +91,6 @@ class Guards(Part):
         description="Refuse to change rows in more partitions of the table, or in so many times as many as usual:"
         " {usual: 3}.",
         examples=[31],
-    )
-    max_times_usual: float | None = Field(
-        default=None,
-        ge=1.0,
-        strict=True,
-        allow_inf_nan=False,
-        description="Refuse to change more than this many times the usual number of rows: the median of the last ten"
-        " refreshes of the whole table that changed any. Three of them must be known; 100 rows are always allowed.",
-        examples=[10.0],
     )
     max_null_fraction: dict[str, FractionLimit] = Field(
         default_factory=dict,
@@ -112,9 +109,8 @@ class Guards(Part):
     @property
     def of_usual_changes(self) -> str | None:
         """The first guard that compares the number of changed rows or partitions with former refreshes'; or None."""
-        fractions = ("max_deleted_fraction", "max_updated_fraction", "max_inserted_fraction")
-        relative = (name for name in (*fractions, "max_changed_partitions") if _is_usual(getattr(self, name)))
-        return "max_times_usual" if self.max_times_usual is not None else next(relative, None)
+        fractions = (f"max_{done}_fraction" for done in ("deleted", "updated", "inserted", "changed"))
+        return next((name for name in (*fractions, "max_changed_partitions") if _is_usual(getattr(self, name))), None)
 
     @property
     def needs_history(self) -> bool:

@@ -1,7 +1,7 @@
 """Check, every so often, that reading only changes has led to all of the source's rows: `verify_every`.
 
-    totals of main ─▶ + what the changes add ─┬─ equal? ─▶ publish
-    all of the source's rows ─▶ their totals ─┘            else name the rows, and leave main as it is
+totals of main ─▶ + what the changes add ─┬─ equal? ─▶ publish
+all of the source's rows ─▶ their totals ─┘            else name the rows, and leave main as it is
 """
 
 from __future__ import annotations

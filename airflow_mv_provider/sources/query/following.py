@@ -207,7 +207,7 @@ def touched(of: Followed, inputs: Sequence[Input], kept: Kept) -> Touched:
             F.col(quoted(c)).cast(kind).alias(_UNIT + str(n))
             for n, (c, kind) in enumerate(zip(found.columns, types, strict=True))
         ]
-        parts.append(found.select(*columns, F.lit(", ".join(query.names)).alias(_BY)))
+        parts.append(found.select(*columns, F.lit(" and ".join(query.names)).alias(_BY)))
     by_input = kept.once(reduce(DataFrame.unionAll, parts).distinct())
     counts = {row[0]: row[1] for row in by_input.groupBy(_BY).count().collect()}
     units = by_input.drop(_BY)

@@ -242,7 +242,7 @@ def _affected(of: Followed, changed: Sequence[str]) -> tuple[str, ...] | Obstacl
 def _text(of: Followed, found: Touched) -> str:
     """Return how much is computed again, for the report."""
     what = f"{found.num_units:,} unit{'' if found.num_units == 1 else 's'} of {', '.join(of.unit_columns)}"
-    by_input = "; ".join(f"{name}: {number:,}" for name, number in sorted(found.by_input.items()))
+    by_input = ", ".join(f"{name}: {number:,}" for name, number in sorted(found.by_input.items()))
     return f"{what} computed again ({by_input})"
 
 

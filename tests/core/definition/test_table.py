@@ -196,7 +196,7 @@ def test_defaults_are_careful():
         ({"guards": {"min_rows": {"usual": float("nan")}}}, "guards.min_rows.usual: expected"),
         ({"guards": {"min_rows": {}}}, "guards.min_rows.usual: it is missing"),
         ({"guards": {"min_rows": {"usualy": 0.9}}}, "guards.min_rows.usualy: unknown name (did you mean usual?)"),
-        ({"guards": {"max_times_usual": {"usual": 3}}}, "guards.max_times_usual: expected a number"),
+        ({"guards": {"max_changed_fraction": {"usual": 0.5}}}, "guards.max_changed_fraction.usual: expected at least"),
         ({"guards": {"max_null_fraction": 0.1}}, "guards.max_null_fraction: expected a mapping, found 0.1"),
         ({"guards": {"max_null_fraction": {5: 0.1}}}, "guards.max_null_fraction.5: expected a string"),
         ({"guards": {"max_null_fraction": {"a": 0.1, "A": 0.1}}}, "guards.max_null_fraction: a column is named twice"),
