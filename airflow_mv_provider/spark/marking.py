@@ -18,7 +18,7 @@ CORRUPT_RECORD, ENCODING, UNKNOWN_FIELD, KEY_NULL = "corrupt_record", "encoding"
 NOT_COMPUTABLE = "select"  # an expression of the projection raises for it
 NOTHING = "nothing"  # not a record: it is counted and not collected
 # Reasons for CORRUPT_RECORD, unless a value of the record is named, and for ENCODING.
-NO_FIT, NOT_ENCODED = "it does not fit the schema", "bytes that are not in the declared encoding"
+NO_FIT, NOT_ENCODED = "does not fit the schema", "bytes that are not in the declared encoding"
 
 
 def origin(

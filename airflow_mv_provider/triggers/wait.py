@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Awaited = Literal["turn", "driver", "decision"]
 # A driver that recovers another owner's refresh briefly owns no lease before it begins its own.
 NUM_ABSENT_TO_STOP = 2
+_MIN_PAUSE_S = 0.1  # a triggerer has one loop for all its triggers
 
 
 class TableTrigger(BaseTrigger):
@@ -128,6 +129,6 @@ class TableTrigger(BaseTrigger):
 
     def _pause_s(self) -> float:
         if self.until is None:
-            return self.poll_interval
+            return max(self.poll_interval, _MIN_PAUSE_S)
         left = (datetime.fromisoformat(self.until) - datetime.now(UTC)).total_seconds()
-        return max(min(self.poll_interval, left), 0.0)
+        return max(min(self.poll_interval, left), _MIN_PAUSE_S)

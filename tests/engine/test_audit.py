@@ -301,7 +301,7 @@ def test_a_database_is_compared_while_it_has_not_changed(lake, monkeypatch, is_c
     source = found.sides[1]
     if is_changed:
         assert (source.finding, source.reason) == (
-            Finding.UNKNOWN, "it has changed since, and cannot be read as it was",
+            Finding.UNKNOWN, "the source has changed since, and cannot be read as it was",
         )  # fmt: skip
     else:
         assert (source.finding, source.counts["missing"]) == (Finding.DRIFT, 1)

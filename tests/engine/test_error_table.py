@@ -99,7 +99,7 @@ def test_json_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
 
     assert (report.outcome, report.rows_inserted, report.rows_rejected) == (Outcome.PUBLISHED, 2, 7)
     assert lake.rows() == [(1, "a"), (5, None)]
-    unfit = "it does not fit the schema"
+    unfit = "does not fit the schema"
     assert errors(lake) == sorted(
         [
             ("a b+1.json", 4, "corrupt_record", unfit, '{"id": 2, "v": '),
@@ -127,7 +127,7 @@ def test_csv_records_that_cannot_be_decoded_are_kept_with_their_place(lake):
 
     assert report.rows_rejected == 5
     assert lake.rows() == [(1, 20, "a"), (6, 120, "g"), (7, 140, "h")]
-    unfit = "it does not fit the schema"
+    unfit = "does not fit the schema"
     garbled = "bytes that are not in the declared encoding"
     assert errors(lake) == sorted(
         [
@@ -190,7 +190,7 @@ def test_table_that_does_not_ask_fails(lake):
 
 @pytest.mark.in_test_all
 def test_each_publish_replaces_the_errors_and_older_versions_keep_them(table):
-    assert errors(table) == [("1.json", 2, "corrupt_record", "it does not fit the schema", '{"id": 2')]
+    assert errors(table) == [("1.json", 2, "corrupt_record", "does not fit the schema", '{"id": 2')]
     first = table.versions("orders__errors")
     write(table, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2}\n')
 
@@ -225,7 +225,7 @@ def test_too_many_errors_are_refused_before_merging(table):
         table.refresh()
 
     assert "more than 1 records" in caught.value.message
-    assert "1.json (it does not fit the schema)" in caught.value.message
+    assert "1.json (does not fit the schema)" in caught.value.message
     assert (table.rows(), table.rows("orders__errors")) == before
     assert (table.phase(), table.workspaces()) == ("NORMAL", [])
 

@@ -40,7 +40,7 @@ def test_key_is_in_the_error_table_until_a_good_record_comes(shop):
     shop.send(row(1, "a"), row(2, "b"), partition=0)
     shop.refresh()
     shop.send(bad(1), row(2, "b2"), bad(3), partition=0)
-    with pytest.raises(EventError, match="partition 0, offset 2: it does not fit the schema"):
+    with pytest.raises(EventError, match="partition 0, offset 2: does not fit the schema"):
         shop.refresh()
 
     shop.apply(errors=ERRORS)

@@ -245,7 +245,7 @@ def test_key_of_the_table_is_the_records_key(shop):
     with pytest.raises(EventError, match="id is 2 in its row, and 1 in its key"):
         shop.refresh()
     shop.send(row(1, "b"), ("another", {"id": 1, "v": "b"}))
-    with pytest.raises(EventError, match="of its key, it does not fit the schema: another"):
+    with pytest.raises(EventError, match="of its key, does not fit the schema: another"):
         shop.refresh()
 
     assert shop.rows == [(1, "a")]
@@ -326,7 +326,7 @@ def test_more_records_than_a_refresh_takes_are_taken_in_order(shop, crash_at):
     of_one_time = shop.refresh()
     reloaded = shop.refresh(reload=True)
 
-    assert "it takes 3 of 7 new records" in first.reason
+    assert "this refresh takes 3 of 7 new records" in first.reason
     assert after_first == [(1, "a"), (2, "b"), (3, "c")]
     assert (counts(second), after_second) == (("incremental", 0, 1, 1), [(1, "a3"), (3, "c")])
     assert (counts(third), idle.outcome) == (("incremental", 1, 0, 0), Outcome.NOTHING_TO_DO)

@@ -45,14 +45,14 @@ def test_values_of_protobuf_are_exact(spark):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (ORDER[:-1], "it is not a shop.Order"),
-        (ORDER + b"\x00", "it is not a shop.Order"),
-        (b"\xff" * 30, "it is not a shop.Order: 30 bytes, ffff"),
-        (b"\x00\x00\x00\x00\x07" + ORDER, "it is not a shop.Order"),  # Confluent's header
+        (ORDER[:-1], "the record is not a shop.Order"),
+        (ORDER + b"\x00", "the record is not a shop.Order"),
+        (b"\xff" * 30, "the record is not a shop.Order: 30 bytes, ffff"),
+        (b"\x00\x00\x00\x00\x07" + ORDER, "the record is not a shop.Order"),  # Confluent's header
         (ORDER + b"\x48\x01", "Order has no field 9"),
         (b"\x0a\x01a", "Order has no field 1, or not one of this type"),
-        (ORDER.replace(b"\x01a", b"\x01\xff"), "it is not a shop.Order"),
-        (None, "it is empty"),
+        (ORDER.replace(b"\x01a", b"\x01\xff"), "the record is not a shop.Order"),
+        (None, "empty"),
     ],
     ids=["short", "long", "noise", "registered", "unknown field", "other type", "encoding", "none"],
 )

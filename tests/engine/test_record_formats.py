@@ -86,10 +86,10 @@ def test_line_of_csv_is_a_row(spark):
         (b"1,1,2,2026-01-05,a", "does not fit the schema"),
         (b'1,1.50,2026-01-05,"a', "a quoted value is not closed"),
         (b'1,1.50,2026-01-05,"a"b', "a quoted value is not closed, or continues"),
-        (b"1,1.50,2026-01-05,a\n2,1.50,2026-01-05,b", "it has a line break"),
-        (b"1,1.50,2026-01-05,\xff", "it is not UTF-8"),
-        (b"", "it is empty"),
-        (None, "it is empty"),
+        (b"1,1.50,2026-01-05,a\n2,1.50,2026-01-05,b", "the record has a line break"),
+        (b"1,1.50,2026-01-05,\xff", "not UTF-8"),
+        (b"", "empty"),
+        (None, "empty"),
     ],
 )
 @pytest.mark.sample(2)
@@ -144,8 +144,8 @@ ROW = avro(GOOD, AVRO_ROW)
         (b"\xff" * 30, "not a record of the Avro schema: 30 bytes, ffff"),
         (b"\x00\x00\x00\x00\x07" + ROW, "not a record of the Avro schema"),  # Confluent's header
         (avro({"id": 7}, AVRO_KEY), "not a record of the Avro schema: 1 bytes, 0e"),
-        (ROW.replace(b"\x02a", b"\x02\xff"), "it is not UTF-8"),
-        (ROW.replace(b"\x02x", b"\x02\xff"), "it is not UTF-8"),
+        (ROW.replace(b"\x02a", b"\x02\xff"), "not UTF-8"),
+        (ROW.replace(b"\x02x", b"\x02\xff"), "not UTF-8"),
         (b'{"id": 1}', "not a record of the Avro schema"),
     ],
 )
@@ -181,10 +181,10 @@ def test_key_that_cannot_be_decoded_is_named(spark, key, value):
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"op": None, "after": GOOD}, "it has no op"),
+        ({"op": None, "after": GOOD}, "the record has no op"),
         ({"op": "x", "after": GOOD}, "its op is not known: x"),
         ({"op": "u", "after": GOOD, "source": {"lsn": None, "snapshot": None}}, "has no lsn"),
-        ({"op": "u", "after": None}, "it has no row in after"),
+        ({"op": "u", "after": None}, "the record has no row in after"),
     ],
 )
 @pytest.mark.sample(1)

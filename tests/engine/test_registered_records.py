@@ -57,17 +57,17 @@ def test_each_record_is_read_with_the_schema_that_wrote_it(spark):
 @pytest.mark.parametrize(
     ("value", "error", "words"),
     [
-        (avro(GOOD, AVRO_ROW), EventError, "it has no header of a schema registry"),
-        (b"\x00\x00\x00\x02", EventError, "it has no header of a schema registry: 4 bytes, 00000002"),
+        (avro(GOOD, AVRO_ROW), EventError, "the record has no header of a schema registry"),
+        (b"\x00\x00\x00\x02", EventError, "the record has no header of a schema registry: 4 bytes, 00000002"),
         (headed(7, b"x"), EventSchemaError, "the registry has no Avro schema 7"),
         (headed(4, b"x"), EventSchemaError, "the registry has no Avro schema 4"),
         (headed(2**32 - 1, b"x"), EventSchemaError, "no Avro schema 4294967295"),
         (headed(3, avro(GOOD | {"colour": "red"}, MORE)), EventSchemaError, "schema 3 has the field colour, which"),
         (headed(8, b"x"), EventSchemaError, "schema 8 cannot be read"),
-        (headed(2, avro(GOOD, AVRO_ROW)[:-1]), EventError, "it is not a record of its Avro schema"),
-        (headed(2, avro(GOOD, AVRO_ROW) + b"\x00"), EventError, "it is not a record of its Avro schema"),
-        (headed(9, avro({"id": 1}, AVRO_KEY)), EventError, "it is not a record of its Avro schema"),
-        (headed(2, avro(GOOD, AVRO_ROW).replace(b"\x02a", b"\x02\xff")), EventError, "it is not UTF-8"),
+        (headed(2, avro(GOOD, AVRO_ROW)[:-1]), EventError, "not a record of its Avro schema"),
+        (headed(2, avro(GOOD, AVRO_ROW) + b"\x00"), EventError, "not a record of its Avro schema"),
+        (headed(9, avro({"id": 1}, AVRO_KEY)), EventError, "not a record of its Avro schema"),
+        (headed(2, avro(GOOD, AVRO_ROW).replace(b"\x02a", b"\x02\xff")), EventError, "not UTF-8"),
     ],
 )
 @pytest.mark.sample(2)

@@ -131,7 +131,7 @@ def test_columns_with_other_names_in_the_files_are_not_read_from_them():
     found = changes_in([an_entry()], 7, 8, has_feed=False, is_mapped=True)
 
     assert isinstance(found, Whole)
-    assert found.reason == "it keeps no change data feed, and its columns have other names in its files"
+    assert found.reason == "the source keeps no change data feed, and its columns have other names in its files"
     assert changes_in([an_entry()], 7, 8, has_feed=True, is_mapped=True) == SignedRows(3)
 
 

@@ -118,7 +118,7 @@ def test_a_new_kind_is_defined_like_the_others(amv, tmp_path):
     (good, _, _), (bad, _, problem), (_, schema, _) = amv(["apply", "tables.yaml"], ["apply", str(wrong)], ["schema"])
 
     assert (good, bad) == (0, 1)
-    assert "line 4, source.below: it is missing" in problem
+    assert "line 4, source.below: missing" in problem
     assert "line 6, source.belwo: unknown name (did you mean below?); known are select, watermark" in problem
     definitions = json.loads(schema)["$defs"]
     assert definitions["Numbers"]["properties"]["below"]["minimum"] == 0

@@ -273,7 +273,9 @@ def source_obstacle(
         return "the table was last published by a rollback or a load, not from its source"
     if publish.definition.source_kind.is_log and not publish.definition.source.is_complete:
         return "a log that is not `complete` is read once, and not again from its start"
-    return None if nondeterminism_reason is None else f"it cannot be read again as it was: {nondeterminism_reason}"
+    return (
+        None if nondeterminism_reason is None else f"the source cannot be read again as it was: {nondeterminism_reason}"
+    )
 
 
 def part_at_pin(last: Scope, asked: Scope, *, has_covered: bool) -> Scope | None:

@@ -131,7 +131,7 @@ def resolved(document: object, ingestions: Sequence[Ingestion]) -> object:
 def _named(source: Mapping[str, Any], known: Mapping[str, Ingestion], where: str) -> Ingestion:
     for name in ("of", "output"):
         if not isinstance(source.get(name), str):
-            raise _wrong(where, Problem(("source", name), "it is missing" if name not in source else "expected a name"))
+            raise _wrong(where, Problem(("source", name), "missing" if name not in source else "expected a name"))
     if source["of"] not in known:
         suggested = nearest(source["of"], known)
         text = f"{source['of'][:60]!r} is not an ingestion of this file{suggested}"

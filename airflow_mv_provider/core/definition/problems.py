@@ -96,7 +96,7 @@ def _text(error: Mapping[str, Any], where: type[BaseModel] | None, shown: str) -
         return f"expected {_EXPECTED[kind]}, found {shown}{_how(kind, found, shown)}"
     match kind:
         case "missing":
-            return "it is missing"
+            return "missing"
         case "literal_error":
             expected = str(context["expected"])
             return f"expected {expected}, found {shown}{nearest(str(found), expected.split(chr(39))[1::2])}"
@@ -105,9 +105,9 @@ def _text(error: Mapping[str, Any], where: type[BaseModel] | None, shown: str) -
         case "union_tag_not_found":
             return "its type is missing"
         case "too_short" | "string_too_short":
-            return "it is empty"
+            return "empty"
         case "string_too_long":
-            return f"it has more than {context['max_length']} characters"
+            return f"more than {context['max_length']} characters"
         case "invalid_key":
             return "a name must be a string: put it in quotes"
         case "greater_than" | "greater_than_equal" | "less_than_equal":

@@ -50,7 +50,7 @@ _GONE = (
     *(SourceReplacedError, SourceRegressedError, StreamGoneError),
 )
 
-_CHANGED = "it has changed since, and cannot be read as it was"
+_CHANGED = "the source has changed since, and cannot be read as it was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _with_pinned(work: _Work) -> Compared:
     subject = Subject(definition, read_at, work.version, f"audit against {what}", (*_GONE, SchemaMismatchError))
     found = _compared(replace(work, table=table), Against.SOURCE, what, subject, part, num_kept=work.state.num_kept)
     if not definition.source_kind.is_repeatable and _readable(work, definition, binding.frontier) != read_at:
-        return _not_compared(what, "it changed while it was read")
+        return _not_compared(what, "the source changed while it was read")
     return found
 
 
@@ -198,7 +198,7 @@ def _readable(work: _Work, definition: RefreshableTable, pin: Frontier) -> Front
     kind = definition.source_kind
     with closing(work.context.source_of(work.table, definition)) as source:
         if (reason := source.reader.determinism(pin).nondeterminism_reason) is not None:
-            return f"it cannot be read again as it was: {reason}"
+            return f"the source cannot be read again as it was: {reason}"
         if kind.is_repeatable:
             return pin
         now = source.probe()

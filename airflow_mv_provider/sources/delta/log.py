@@ -65,7 +65,7 @@ def changes_in(
     if has_feed and reaches_back and at_most is not None:
         return SignedRows(at_most)
     if is_mapped:
-        no_feed = "its change data feed does not reach back" if has_feed else "it keeps no change data feed"
+        no_feed = "its change data feed does not reach back" if has_feed else "the source keeps no change data feed"
         return Whole(f"{no_feed}, and its columns have other names in its files", at_most)
     in_files = _in_files(found.values(), at_most, num_bytes)
     return SignedRows(at_most, in_files, is_counted=True)

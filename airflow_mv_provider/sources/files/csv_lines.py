@@ -149,7 +149,7 @@ def judged(lines: DataFrame, declared: StructType, options: Mapping[str, str]) -
     """
     parsed = lines.select("*", _parsed(declared, options))
     found = [(field, *_value(field, options, F.col(f"parsed.{quoted(field.name)}"))) for field in declared.fields]
-    misfit = F.when(F.col("text").rlike(r"[\r\n]"), F.lit("it has a line break"))
+    misfit = F.when(F.col("text").rlike(r"[\r\n]"), F.lit("the record has a line break"))
     if (quote := options.get("quote", '"')) != "":
         is_odd = F.col("text").contains(quote) & ~F.col("text").rlike(csv_text.well_quoted(options))
         misfit = misfit.when(is_odd, F.lit("a quoted value is not closed, or continues after its closing quote"))

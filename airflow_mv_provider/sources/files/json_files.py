@@ -50,9 +50,9 @@ def records(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     )
     checked = (
         F.when(~F.col("is_decoded"), refusal(BAD_ENCODING, F.col("file")))
-        .when(has_half_a_character(text), refusal(BAD_RECORD, F.col("file"), F.lit("it has half a character")))
+        .when(has_half_a_character(text), refusal(BAD_RECORD, F.col("file"), F.lit("half a character")))
         .when(is_one_value, elements)
-        .otherwise(refusal(BAD_RECORD, F.col("file"), F.lit("it is not one object, or one array of objects")))
+        .otherwise(refusal(BAD_RECORD, F.col("file"), F.lit("the file is not one object, or one array of objects")))
     )
     each = found.select(*files.columns, F.explode(checked).alias("element"))
     return each.withColumn("text", F.coalesce("element", F.lit("null"))).drop("element")

@@ -52,8 +52,8 @@ class AvroCodec:
         parsed = frame.select("*", content.alias("bytes")).select("*", self._sealed(F.col("bytes")).alias("sealed"))
         is_whole = F.coalesce(F.col("sealed.end") == end_of(F.col("bytes")), F.lit(False))
         not_utf_8 = ~has_valid_texts(F.col("sealed.row"), self.columns)
-        detail = F.when(~is_whole, F.concat(F.lit("it is not a record of the Avro schema: "), shown(F.col("bytes"))))
-        why = F.when(F.col("bytes").isNotNull(), detail.when(not_utf_8, F.lit("it is not UTF-8")))
+        detail = F.when(~is_whole, F.concat(F.lit("not a record of the Avro schema: "), shown(F.col("bytes"))))
+        why = F.when(F.col("bytes").isNotNull(), detail.when(not_utf_8, F.lit("not UTF-8")))
         record = F.when(why.isNull(), F.col("sealed.row"))
         return parsed.select(*frame.columns, record.alias(name), problem(why).alias(problem_of(name)))
 

@@ -98,10 +98,10 @@ class TextCodec:
         broken = F.col("broken")
         shown = F.coalesce("misfit", F.substring("text", 1, _NUM_SHOWN))
         detail = (
-            F.when(broken == marking.ENCODING, F.lit("it is not UTF-8"))
+            F.when(broken == marking.ENCODING, F.lit("not UTF-8"))
             .when(broken == marking.UNKNOWN_FIELD, F.concat(F.lit(self.lacks), F.col("unknown")))
-            .when(broken == marking.NOTHING, F.lit("it is empty"))
-            .otherwise(F.concat(F.lit("it does not fit the schema: "), shown))
+            .when(broken == marking.NOTHING, F.lit("empty"))
+            .otherwise(F.concat(F.lit("does not fit the schema: "), shown))
         )
         is_bad = F.col("text").isNotNull() & broken.isNotNull()
         record = F.when(~is_bad, F.col("record").dropFields(CORRUPT))

@@ -87,8 +87,8 @@ def changes_of_json(
     seen = _not_before(seen, cut)
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
     broken = (
-        F.when(~F.is_valid_utf8(value_text), F.lit("it is not UTF-8"))
-        .when(has_half_a_character(value_text) | has_half_a_character(key_text), F.lit("it has half a character"))
+        F.when(~F.is_valid_utf8(value_text), F.lit("not UTF-8"))
+        .when(has_half_a_character(value_text) | has_half_a_character(key_text), F.lit("half a character"))
         .when(F.col("event").isNull(), F.lit("its value is no JSON object, or has a field twice"))
         .when(F.col("event.source").isNotNull() & F.col("source").isNull(), F.lit("its source is no JSON object"))
     )
@@ -197,11 +197,11 @@ def _or_refused(first: Column, key: Column, found: Column, *, continues: bool) -
     """
     op, is_row = F.col("op"), F.col("op").isin("r", "c", "u")
     detail = (
-        first.when(op.isNull(), F.lit("it has no op"))
+        first.when(op.isNull(), F.lit("the record has no op"))
         .when(~op.isin("r", "c", "u", "d", "t"), F.concat(F.lit("its op is not known: "), F.substring(op, 1, 20)))
         .when(F.col("origin.lsn").isNull(), F.lit("its source has no lsn, which PostgreSQL's connector writes"))
-        .when((op != "t") & key.isNull(), F.lit("it has no key"))
-        .when(is_row & F.col("after").isNull(), F.lit("it has no row in after"))
+        .when((op != "t") & key.isNull(), F.lit("the record has no key"))
+        .when(is_row & F.col("after").isNull(), F.lit("the record has no row in after"))
     )
     checked = or_refused(detail, found)
     if continues:

@@ -50,10 +50,10 @@ def rows_of(records: DataFrame, value: Codec, *, keeps_bad: bool = False) -> Dat
     found = placed(records)
     if not keeps_bad:
         found = found.select("*", F.lit(False).alias(GONE))
-        content = needed(F.col("value"), "it is empty", "binary")
+        content = needed(F.col("value"), "empty", "binary")
         return _spread(decoded(value, found, content, "r"), value.columns, "r")
     parsed = value.parsed(found, F.col("value"), "r")
-    why = F.when(F.col("value").isNull(), problem(F.lit("it is empty"))).otherwise(F.col(problem_of("r")))
+    why = F.when(F.col("value").isNull(), problem(F.lit("empty"))).otherwise(F.col(problem_of("r")))
     marked = parsed.select("*", why.isNotNull().alias(GONE), marked_bad(why, F.col("value"), has_key=False))
     return _spread(marked, value.columns, "r")
 
@@ -64,7 +64,7 @@ def last_of_keys(records: DataFrame, value: Codec, key: KeyDecoder, *, keeps_bad
     Returns:
         Also _mv_key, and _mv_value if what cannot be decoded is kept. A row that is gone has no values.
     """
-    keyed = key.keyed(placed(records), needed(F.col("key"), "it has no key", "binary"))
+    keyed = key.keyed(placed(records), needed(F.col("key"), "the record has no key", "binary"))
     every = F.struct(*[F.col(name) for name in keyed.columns if name != KEY]).alias("e")
     in_partition = keyed.groupBy(KEY, PARTITION).agg(F.max_by(every, OFFSET).alias("e"))
     last, other = (

@@ -56,14 +56,14 @@ class RegisteredCodec:
         known = [each for each, text in self.writers.items() if text is not None]
         why = (
             F.when(whole.isNull(), F.lit(None))
-            .when(number.isNull(), _because(BAD_EVENT, "it has no header of a schema registry: ", shown(whole)))
+            .when(number.isNull(), _because(BAD_EVENT, "the record has no header of a schema registry: ", shown(whole)))
             .when(~number.isin(known), _because(BAD_SCHEMA, "the registry has no Avro schema ", number))
         )
         for each in known:
             if (lacks := self._lacks(each)) is not None:
                 why = why.when(number == each, _because(BAD_SCHEMA, lacks))
-        why = why.when(~is_whole, _because(BAD_EVENT, "it is not a record of its Avro schema: ", shown(whole))).when(
-            ~has_valid_texts(F.col("sealed.row"), self.columns), _because(BAD_EVENT, "it is not UTF-8")
+        why = why.when(~is_whole, _because(BAD_EVENT, "not a record of its Avro schema: ", shown(whole))).when(
+            ~has_valid_texts(F.col("sealed.row"), self.columns), _because(BAD_EVENT, "not UTF-8")
         )
         record = F.when(whole.isNotNull() & why.isNull(), F.col("sealed.row"))
         return parsed.select(*frame.columns, record.alias(name), why.alias(problem_of(name)))

@@ -256,5 +256,5 @@ def _text(check: Check, others: Mapping[str, Referenced] | None) -> str:
 
 
 def _skipped(check: Check, of: str) -> CheckResult:
-    why = f"it is about all rows, and only {of} were read"
+    why = f"the check is about all rows, and only {of} were read"
     return CheckResult(check.title, check.rule, check.text, check.severity, of, skipped=why)

@@ -67,7 +67,7 @@ def test_table_that_joins_an_ingestion_keeps_its_rows_and_its_position():
     [
         ("of: shop", "of: shap", 14, "'shap' is not an ingestion of this file (did you mean shop?)"),
         ("output: accounts", "output: acounts", 14, "the ingestion has no output 'acounts' (did you mean accounts?)"),
-        ("of: shop, output: accounts", "of: shop", 14, "source.output: it is missing"),
+        ("of: shop, output: accounts", "of: shop", 14, "source.output: missing"),
         ("of: shop", "of: [shop]", 14, "source.of: expected a name"),
         ('schema: "id INT"', 'schema: "id INT", topic: x', 14, "topic is already given by the ingestion 'shop'"),
         ('schema: "id INT"', 'schema: "id INT", max_records: 5', 14, "max_records would end each table"),

@@ -194,7 +194,7 @@ def test_defaults_are_careful():
         ({"guards": {"min_rows": {"usual": 0}}}, "guards.min_rows.usual: expected more than 0.0, found 0"),
         ({"guards": {"min_rows": {"usual": 1.5}}}, "guards.min_rows.usual: expected at most 1.0, found 1.5"),
         ({"guards": {"min_rows": {"usual": float("nan")}}}, "guards.min_rows.usual: expected"),
-        ({"guards": {"min_rows": {}}}, "guards.min_rows.usual: it is missing"),
+        ({"guards": {"min_rows": {}}}, "guards.min_rows.usual: missing"),
         ({"guards": {"min_rows": {"usualy": 0.9}}}, "guards.min_rows.usualy: unknown name (did you mean usual?)"),
         ({"guards": {"max_changed_fraction": {"usual": 0.5}}}, "guards.max_changed_fraction.usual: expected at least"),
         ({"guards": {"max_null_fraction": 0.1}}, "guards.max_null_fraction: expected a mapping, found 0.1"),

@@ -42,12 +42,12 @@ class Decoder:
         try:
             found.ParseFromString(bytes(content))
             if not found.IsInitialized():
-                return None, f"it lacks {found.FindInitializationErrors()[0]}, which is required"
+                return None, f"the record lacks {found.FindInitializationErrors()[0]}, which is required"
             return row_of(found), None
         except DecodeError:
-            return None, f"it is not a {self._message}: {len(content)} bytes, {bytes(content[:16]).hex()}"
+            return None, f"the record is not a {self._message}: {len(content)} bytes, {bytes(content[:16]).hex()}"
         except UnicodeDecodeError:
-            return None, "it is not UTF-8"
+            return None, "not UTF-8"
         except _NoRowError as error:
             return None, str(error)
 
