@@ -79,6 +79,7 @@ def test_explain_names_what_keeps_a_query_from_being_incremental_and_what_to_wri
     assert shop.store.tables() == []
 
 
+@pytest.mark.in_test_all
 def test_explain_fails_if_a_query_is_not_as_its_definition_asks(shop):
     wrong = TABLES.replace("key: [id]\n  - name: dear", "key: [id]\n    strategy: incremental\n  - name: dear")
 

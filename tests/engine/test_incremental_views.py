@@ -226,6 +226,7 @@ def test_plan_shows_what_would_be_computed_again_and_the_report_what_was(views):
     assert report.reason.endswith("; 5 units of customer_id, month computed again (customers: 3, lines: 2)")
 
 
+@pytest.mark.in_test_all
 def test_small_views_are_computed_as_a_whole_unless_incremental_was_asked_for(views):
     views.of(REVENUE, ["customer_id", "month"])
     views.change("UPDATE {lines} SET price = price + 1")
