@@ -298,7 +298,9 @@ def _judged(way: Strategy, table: RefreshableTable, situation: Situation, wanted
     num_rows, num_changes = situation.num_rows or 0, _num_changes(situation)
     search, reading = _search(situation, is_of_changes=way == "incremental"), _reading(table)
     fresh = cost.seconds(way, num_rows, num_changes, search, reading=reading)
-    expected = fresh * cost.factor(way, situation.past, num_changes, reading=reading)
+    # What a refresh of a query had to read is known only if it was asked what has changed.
+    past = [each for each in situation.past if (each.search.query_bytes is None) == (search.query_bytes is None)]
+    expected = fresh * cost.factor(way, past, num_changes, reading=reading)
     why = f"{num_changes:,} of {num_rows:,} rows expected to change"
     return Estimate(way, round(expected, 1), why, num_changes, **asdict(search))
 

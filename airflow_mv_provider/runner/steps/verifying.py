@@ -1,7 +1,7 @@
 """Check, every so often, that reading only changes has led to all of the source's rows: `verify_every`.
 
-totals of main ─▶ + what the changes add ─┬─ equal? ─▶ publish
-all of the source's rows ─▶ their totals ─┘            else name the rows, and leave main as it is
+The totals that main would have are compared with those of all the source's rows, which costs a read of it and no join.
+If they differ, main stays as it is, and the error names the rows.
 """
 
 from __future__ import annotations
