@@ -271,6 +271,13 @@ def test_estimates_of_a_query_learn_from_how_long_it_took():
     assert again.seconds == pytest.approx(100.0, rel=0.01)
 
 
+def test_comparison_of_which_it_is_not_known_what_it_read_is_no_example_for_a_query():
+    forced = CostSample("corrections", 1_350_000, 6_000, 500.0)
+    situation = of_units(LINES, CUSTOMERS)
+
+    assert chosen(replace(situation, past=(forced,))) == chosen(situation)
+
+
 @pytest.mark.parametrize(
     ("lower", "upper", "is_due"), [(0, 1, False), (9, 10, True), (10, 11, False), (8, 12, True), (19, 20, True)]
 )
