@@ -31,11 +31,12 @@ ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
         ("raw/*", "raw/table"),
         ("r*w/table/m=1", "raw/table"),
         ("{raw,other}/table/*/*", "raw/table"),
-        ("raw", None),
+        ("raw", "raw/table"),
+        ("raw/*.parquet", None),
     ],
 )
 def test_delta_table_is_not_read_as_files(lake, path, table):
-    """Only `raw` can be read: folders below that are no partitions are passed over, as ever."""
+    """Nor is a folder that has one beside other files, which a glob can name."""
     rows = "SELECT id, 'a' AS v, id % 2 AS m FROM range(4)"
     lake.spark.sql(rows).write.format("delta").partitionBy("m").save(str(lake.root / "raw/table"))
     lake.sql("DELETE FROM {t} WHERE id = 3", path="raw/table")

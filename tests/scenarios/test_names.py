@@ -23,6 +23,7 @@ from tests.conftest import read_independently
 from tests.connect import ConnectServer, serving
 from tests.metastore import InPostgresql, hive_confs, spark_defaults
 from tests.postgres import ASKED, running_server
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_process, pytest.mark.in_test_all]
 
@@ -83,6 +84,9 @@ class Site:
         process = self.start(*arguments, dies_at=dies_at)
         out, err = process.communicate()
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def is_lease_live(self) -> bool:
+        return bool(json.loads(self.amv("status", "orders").stdout)["is_lease_live"])
 
     def start(self, *arguments: str, dies_at: str | None = None) -> subprocess.Popen[str]:
         program = (AMV,) if dies_at is None else (sys.executable, DYING, dies_at, "amv")
@@ -158,6 +162,7 @@ def test_name_is_registered_once_its_killed_process_is_followed_by_another(tmp_p
     site = begun(tmp_path, {"SPARK_CONF_DIR": str(spark_defaults(tmp_path)), "AMV_LEASE_S": "1"})
 
     assert site.amv("refresh", "orders", dies_at=point).returncode == -signal.SIGKILL
+    wait_until(lambda: not site.is_lease_live(), 30, "the lease has ended")
     done = site.amv("refresh", "orders")
 
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,8 @@ def gone_on() -> set[tuple[str, int, str]]:
 def test_backups_between_two_moments_are_equal(history_of, mode):
     found = history_of(mode)
 
-    assert set(POINTS[mode]) <= set(found.backups)
+    not_needed = {"fence.before", "fence.after"}  # right after a publish, which is a fence; it changes no database
+    assert set(POINTS[mode]) - not_needed <= set(found.backups)
     assert found.moments() == MOMENTS[mode]
 
 
@@ -233,6 +234,7 @@ def move_to(lake: Any, url: str) -> None:
 @pytest.mark.in_test_all
 def test_what_unknown_refreshes_have_left_is_removed_once_nobody_can_need_it(table, crash_at):
     """The backup knows neither the publish after it nor the refresh after that, which died."""
+    table.settings = replace(table.settings, fingerprint_rows=0)  # so that a publish keeps something
     backup = dump(table)
     change_source(table)
     published = table.refresh()
