@@ -13,11 +13,13 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -27,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.core.secret import of_connect_address, without
+from airflow_mv_provider.core.spark_versions import packages_problem, spark_problem
 from airflow_mv_provider.exceptions import DependencyError, EngineError, SettingError
 from airflow_mv_provider.spark.causes.connect import of_refusal
 from airflow_mv_provider.spark.packages import delta_packages, packages
@@ -185,7 +188,11 @@ def end_local(patience_s: float) -> None:
 def open_session(
     remote: str | None = None, *, answer_s: float = _ANSWER_S, databases: str | None = None
 ) -> SparkSession:
-    """Return a session on the Spark Connect server at `remote`, or the embedded local one."""
+    """Return a session on the Spark Connect server at `remote`, or the embedded local one.
+
+    raises : DependencyError, for versions that cannot be used or that do not fit each other
+    """
+    _check_installed()
     return connect_session(remote, answer_s=answer_s) if remote else local_session(databases=databases)
 
 
@@ -221,11 +228,32 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
             raise _no_address() from None  # its text quotes the invalid part, which may be a piece of a token
         problem, hint = of_refusal(without(of_connect_address(remote), str(error)))
         raise EngineError("Spark Connect", f"the server at {where} refused: {problem}.", hint=hint) from error
+    if (unfit := spark_problem(session.version)) is not None:
+        raise DependencyError("Spark Connect", f"the server at {where} has {unfit}.", hint="Use another server.")
     if "DeltaSparkSessionExtension" not in extensions:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
         hint = f"Start it with --packages {delta_packages()} {confs}."
         raise DependencyError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
     return session
+
+
+def _check_installed() -> None:
+    """Check the versions of Spark's Python packages.
+
+    raises : DependencyError
+    """
+    again = 'Remove both, then install one: pip install "pyspark[connect]>=4.0,<4.3".'
+    if (problem := packages_problem(pyspark.__version__, _version_of("pyspark-client"))) is not None:
+        raise DependencyError("Spark", f"{problem}.", hint=again)
+    if (problem := spark_problem(pyspark.__version__)) is not None:
+        raise DependencyError("Spark", f"PySpark has {problem}.", hint='pip install "pyspark[connect]>=4.0,<4.3".')
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _host_and_port(remote: str) -> tuple[str, int]:
