@@ -91,7 +91,10 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
                 return Whole(f"{name}: {each.reason}" if len(found) > 1 else each.reason, is_another=each.is_another)
         if self._is_row_for_row(until):
             return next(iter(found.values()))
-        reason = self._obstacle(until, [name for name, each in found.items() if each.at_most != 0])
+        changed, of = [name for name, each in found.items() if each.at_most != 0], self._as_followed(until)
+        if isinstance(of, Followed) and not any(map(of.reads, changed)):
+            return Whole("no row of an input that it reads has changed", at_most=0)
+        reason = self._obstacle(until, changed)
         if reason is not None:
             return Whole(f"not incremental: {reason}")
         # Of inputs that are read in a second, computing everything takes no longer than finding what is touched.
@@ -140,18 +143,18 @@ class QueryReader(SourceReader[Query, QueryFrontier]):
             raise SourceChangedError("query", f"not incremental: {of}.")
         try:
             with translated("query"):
-                return signed(of, self._source.sql, self._between(since, until, main), main, self._kept)
+                return signed(of, self._source.sql, self._between(of, since, until, main), main, self._kept)
         except NotIncrementalError as error:
             raise SourceChangedError("query", f"not incremental: {error}.") from error
 
-    def _between(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
+    def _between(self, of: Followed, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
         """Return the inputs at the two ends of a change; those without a changed row as they are at its end."""
         found, before = [], dict(since.inputs)
         for name, at in until.inputs:
             reader, was = self._inputs[name], before[name]
             changes = reader.changes(was, at)
             rows = None
-            if changes.at_most == 0:
+            if changes.at_most == 0 or not of.reads(name):
                 was = at
             else:
                 rows = self._kept.once(net(reader.changed(was, at, main), changes))
