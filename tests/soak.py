@@ -328,7 +328,11 @@ class Soak:
             raise ViolationError(f"after {self.summary.refreshes} refreshes ({dict(self.summary.faults)}): {otherwise}")
 
     def _left_in_staging(self) -> list[str]:
-        """Return the files of refreshes that have ended, less what only a database knew that is not used any more."""
+        """Return the files of refreshes that have ended, less what only a database knew that is not used any more.
+
+        A job that outlives its client on a Connect server may put its marker, or the checksum of one, into a folder
+        that is being removed: hidden files, which no client of the server can list.
+        """
         published = {table.uuid: self.store.state(table.id).published_totals for table in self.store.tables()}
         kept = [
             Path(Workspace(str(self.warehouse), uuid, each.refresh_id).kept(each.name))
@@ -337,7 +341,8 @@ class Soak:
             for each in found.kept
         ]
         area = self.warehouse / "_mv"
-        files = (file for file in area.rglob("*") if file.is_file() and not any(each in file.parents for each in kept))
+        visible = (file for file in area.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
+        files = (file for file in visible if not any(each in file.parents for each in kept))
         return sorted(
             str(file.relative_to(area)) for file in files if not self.forgotten & set(file.relative_to(area).parts)
         )

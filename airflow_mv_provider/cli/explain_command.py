@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,9 +11,15 @@ from airflow_mv_provider import definition_file
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.explanation import Explanation, Following, Obstacle
 from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MvError
 from airflow_mv_provider.report_text.explanation_text import explanation_text
 from airflow_mv_provider.runner.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow_mv_provider.runner.refresh import Refresher
 
 
 @click.command()
@@ -25,7 +32,7 @@ def explain(settings: Settings, files: tuple[str, ...]) -> Answer:
     """
     definitions = definition_file.load_all(files)
     with opened_refresher(settings) as refresher:
-        found = interruptibly(refresher, lambda: [refresher.explain(each) for each in definitions])
+        found = interruptibly(refresher, lambda: [_explained(refresher, each) for each in definitions])
     document = [asdict(each) | {"is_incremental": each.is_incremental} for each in found]
     wrong = [
         each.table
@@ -36,3 +43,13 @@ def explain(settings: Settings, files: tuple[str, ...]) -> Answer:
     if wrong:
         text += f"\n\nNot incremental, although `strategy: incremental` asks for it: {', '.join(wrong)}."
     return Answer({"tables": document}, text, code=EXIT_PERSON if wrong else EXIT_DONE)
+
+
+def _explained(refresher: Refresher, definition: RefreshableTable) -> Explanation:
+    """Return the explanation of a table; an error is an obstacle, so that the others are explained too."""
+    try:
+        return refresher.explain(definition)
+    except InterruptedRefreshError:
+        raise
+    except MvError as error:
+        return Explanation(definition.name, Following(obstacle=Obstacle(error.message)))

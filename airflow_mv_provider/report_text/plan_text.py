@@ -32,7 +32,7 @@ def plan_text(plan: RefreshPlan, *, with_sql: bool = False) -> str:
 
 def _units(units: Units, expected: int | None) -> list[str]:
     about = "" if expected is None else f": about {number(expected)}"
-    lines = ["", f"  computed again by {', '.join(units.columns)}{about}"]
+    lines = ["", f"  touched by {', '.join(units.columns)}{about}"]
     rows = [
         (
             each.name,

@@ -33,4 +33,6 @@ def explain(context: Context, definition: RefreshableTable) -> Explanation:
         with closing(source):
             if not isinstance(source.reader, ViewReader):
                 return Explanation(definition.name, None, obstacle)
-            return Explanation(definition.name, source.reader.following(source.probe()), obstacle)
+            frontier = source.probe()
+            obstacle = source.reader.determinism(frontier).nondeterminism_reason or obstacle
+            return Explanation(definition.name, source.reader.following(frontier), obstacle)

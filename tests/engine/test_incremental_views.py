@@ -170,6 +170,22 @@ def test_each_shape_follows_changes_of_all_its_inputs_and_of_each(views, shape):
             "a window function without PARTITION BY",
         ),
         pytest.param(
+            "SELECT posexplode(array(day, date_add(day, 1))) AS (place, at), order_id FROM orders GROUP BY ALL",
+            "GROUP BY ALL is not followed",
+            marks=pytest.mark.in_test_all,
+        ),
+        pytest.param(
+            "SELECT order_id, posexplode(array(day, max(day))) AS (place, at) FROM orders GROUP BY order_id, day",
+            "Spark and this package understand the query differently",
+            marks=pytest.mark.in_test_all,
+        ),
+        pytest.param(
+            "SELECT order_id, to_json(struct(day AS TheDay)) AS text FROM orders"
+            " WHERE order_id IN (SELECT l.order_id FROM lines l)",
+            "Spark and this package understand the query differently",
+            marks=pytest.mark.in_test_all,
+        ),
+        pytest.param(
             "SELECT order_id, price > (SELECT avg(price) FROM lines) AS is_dear FROM lines WHERE line_id < 60",
             "a subquery over lines decides about every row",
             marks=pytest.mark.in_test_all,

@@ -119,6 +119,8 @@ class Queries:
                 on += f" AND {self.condition([*names, name])}"
             if self.chance.random() < 0.15:
                 on += f" AND {self.column(names)} = {self.column(names)}"
+            if self.chance.random() < 0.05:
+                on += f" AND {name}.x >= (SELECT max(o.x) FROM {self.chance.choice(TABLES)} AS o)"
             if self.chance.random() < 0.25:
                 on = f"coalesce({self.column(names)}, 1) = {self.column([name])}"
             text += f" {how} {self.relation(tables, depth)} AS {name} ON {on}"
@@ -152,6 +154,16 @@ class Queries:
             f" AND {word}EXISTS (SELECT 1 FROM {other} AS i WHERE i.k = {outer} AND i.x > 1))",
             f"{outer} IN (SELECT i.k FROM {table} AS i GROUP BY i.k"
             f" HAVING count(*) > (SELECT count(*) FROM {other} AS n WHERE n.k = i.k))",
+            f"{outer} {word}IN (SELECT i.x IS NULL FROM {table} AS i WHERE 1 = 1{more})",
+            f"{outer} IS NULL {word}IN (SELECT i.x IS NULL FROM {table} AS i WHERE i.k = {outer})",
+            f"EXISTS (SELECT 1 FROM {table} AS i WHERE i.k IN (SELECT n.k FROM {other} AS n))",
+            f"EXISTS (SELECT 1 FROM {table} AS i LEFT JOIN {other} AS n ON n.x = {outer})",
+            f"EXISTS (SELECT 1 FROM {table} AS i WHERE i.k = {outer}"
+            f" GROUP BY i.x > (SELECT avg(n.x) FROM {other} AS n) HAVING count(*) > 1)",
+            f"{outer} = (SELECT i.x FROM {table} AS i WHERE i.k = {outer}"
+            f" ORDER BY abs(i.x - (SELECT avg(n.x) FROM {other} AS n)), i.x LIMIT 1)",
+            f"EXISTS (SELECT 1 FROM {table} AS i JOIN {other} AS n ON n.k = i.k"
+            f" AND n.x >= (SELECT min(m.x) FROM {table} AS m) WHERE i.k = {outer})",
             f"{outer} {word}IN (SELECT w.x FROM (SELECT x, rank() OVER (ORDER BY k) AS r FROM {table}) AS w"
             f" WHERE w.r = 1)",
             f"{outer} {word}IN (SELECT w.x FROM (SELECT x, y, max(y) OVER (PARTITION BY x) AS m FROM {table}) AS w"
@@ -179,8 +191,15 @@ class Queries:
         one, two, three = (self.column(names) for _ in range(3))
         kind = self.chance.random()
         if kind < 0.4:
-            having = self.chance.choice(["", "", " HAVING count(*) > 1", f" HAVING max({three}) > 1"])
+            table = self.chance.choice(TABLES)
+            having = self.chance.choice([
+                "", "", "", "", " HAVING count(*) > 1", f" HAVING max({three}) > 1",
+                f" HAVING sum({three}) IN (SELECT h.x FROM {table} AS h)",
+                f" HAVING count(*) > (SELECT count(*) FROM {table} AS h WHERE h.k = {one})",
+            ])  # fmt: skip
             second = self.chance.choice([two, f"{two} + 1"])
+            if self.chance.random() < 0.1:
+                second = f"{two} > (SELECT avg(g.x) FROM {table} AS g)"
             values = f"{one} AS u, {second} AS v, count({three}) AS n, sum({three}) AS s"
             return f"SELECT {values} {text}{where} GROUP BY 1, {second}{having}"
         if kind < 0.6:
@@ -276,6 +295,15 @@ def test_each_unit_that_differs_is_found_and_computed_from_restricted_inputs():
         " WHERE w.r = 1)",
         "SELECT a.x, a.k FROM a WHERE a.x IN (SELECT count(*) OVER () AS n FROM b)",
         "SELECT a.x, a.k FROM a WHERE a.x IN (SELECT b.x + 0 * count(*) OVER () FROM b WHERE b.x > 0)",
+        "SELECT a.k, a.x FROM a WHERE a.x IN (SELECT b.y IS NULL FROM b)",
+        "SELECT d.k, d.x, b.y FROM (SELECT a.k, a.x FROM a JOIN c ON c.k = a.k"
+        " AND a.x >= (SELECT max(i.x) FROM b AS i)) AS d LEFT JOIN b ON b.k = d.k",
+        "SELECT a.k FROM a WHERE a.x IN (SELECT c.x FROM c WHERE c.k = a.k) OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k"
+        " GROUP BY b.x > (SELECT avg(i.x) FROM c AS i) HAVING count(*) > 1)",
+        "SELECT a.k FROM a WHERE a.x = (SELECT b.x FROM b WHERE b.k = a.k"
+        " ORDER BY abs(b.x - (SELECT avg(i.x) FROM c AS i)), b.x, b.y LIMIT 1) OR a.x IN (SELECT c.x FROM c)",
+        "SELECT a.k, min(a.x) AS m, count(*) AS n FROM a JOIN c ON c.k = a.k"
+        " GROUP BY a.k, a.x > (SELECT avg(i.x) FROM a AS i)",
         "SELECT a.k, a.x FROM a"
         " WHERE EXISTS (SELECT 1 FROM b AS a WHERE a.x = 1 UNION ALL SELECT 1 FROM c AS a WHERE a.y = 2)",
     ],
@@ -309,6 +337,14 @@ def test_none_is_missed_in_100_000_histories(first):
         ("SELECT a.k FROM a WHERE x > (SELECT avg(x) FROM b)", "a subquery over b decides about every row"),
         ("SELECT k FROM a JOIN b ON a.k = b.k AND EXISTS (SELECT 1 FROM b AS i)", "Ambiguous|not understood"),
         ("SELECT a.k FROM a LEFT JOIN (b JOIN c ON b.k = c.k) ON a.k = b.k", "joins in parentheses"),
+        ("SELECT t.k FROM a AS t(x, k, y)", "names of columns behind an input's alias"),
+        ("SELECT k, rank() OVER w AS r FROM a WINDOW w AS (PARTITION BY k ORDER BY x)", "a named window"),
+        ("SELECT a.k FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k IN (SELECT c.k FROM c))", "decides about every"),
+        ("SELECT k, count(*) AS n FROM a GROUP BY k HAVING sum(x) IN (SELECT x FROM b)", "an aggregate or a window"),
+        (
+            "SELECT d.k FROM (SELECT k FROM a GROUP BY k ORDER BY (SELECT max(x) FROM b)) AS d JOIN b ON b.k = d.k",
+            "what a change of b touches is not known",
+        ),
         ("WITH RECURSIVE r AS (SELECT k FROM a) SELECT k FROM r", "WITH RECURSIVE is not followed"),
         ("SELECT k FROM nowhere", "not understood|not an input"),
         ("SELECT k FROM", "the query is not understood"),
@@ -321,6 +357,31 @@ def test_what_cannot_be_followed_is_named(sql, reason):
         query = shape.parsed(sql, SCHEMA)
         units = sorted(shape.unit_columns(query))
         affected(query, units, Changes(TABLES, lambda name, part: f"_mv_{part}_{name}"))
+
+
+def test_parts_of_a_union_that_have_other_types_are_neither_divided_nor_restricted():
+    """Spark gives them a common type: 1 of an INT is 1.00 where it is text later."""
+    kinds = {"a": {"k": "string", "x": "int"}, "b": {"k": "int", "x": "int"}, "c": {"k": "decimal(10,2)", "x": "int"}}
+    text = shape.parsed(
+        "SELECT concat('x', u.k) AS g, sum(u.x) AS s FROM (SELECT k, x FROM b UNION ALL SELECT k, x FROM c) AS u"
+        " GROUP BY 1",
+        kinds,
+    )
+    looked_up = shape.parsed(
+        "SELECT s.k, u.x FROM a AS s JOIN (SELECT k, x FROM a UNION ALL SELECT k, x FROM b) AS u ON u.k = s.k", kinds
+    )
+
+    parts = affected(text, [0], Changes({"b"}, lambda name, part: f"_mv_{part}_{name}"))
+    assert all("UNION ALL" in part.sql("spark") for part in parts)
+    assert restrictions(looked_up, {0: 0}) == {}
+
+
+def test_operators_are_read_by_spark_as_they_were_read_here():
+    query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
+
+    assert "WHERE (`a`.`x` = (`a`.`y` IN (" in shape.explicit(query)
+    assert "NOT ((`a`.`k` + (1 * 2)) IS NULL)" in shape.explicit(query)
+    assert shape.explicit(shape.parsed(shape.explicit(query), SCHEMA)) == shape.explicit(query)
 
 
 def test_rows_that_a_window_counts_are_not_restricted_by_what_is_looked_for():

@@ -36,6 +36,7 @@ _MAX_BROADCAST = 1_000_000
 # Grouped rows with such values may stand for different ones, or they cannot be grouped.
 _NOT_GROUPED = re.compile(r"\b(?:float|double|map|variant|interval|collate|geometry|geography)\b")
 _UNIT = f"{RESERVED_PREFIX}unit_"
+_NOT_GIVEN = re.compile(r"_col_\d+")  # sqlglot's names
 _BY = f"{RESERVED_PREFIX}by"
 
 
@@ -68,6 +69,10 @@ class Followed:
     def unit_columns(self) -> tuple[str, ...]:
         """The names of its unit columns."""
         return tuple(self.columns[position].name for position in self.units)
+
+    def reads(self, name: str) -> bool:
+        """Return whether an input is read; that of a definition may not be."""
+        return name.lower() in shape.inputs_of(self.query)
 
     def affected(self, changed: Sequence[str], name: Callable[[str, Part], str]) -> list[TouchedBy]:
         """Return queries for the units that changes of inputs can have touched.
@@ -104,11 +109,13 @@ def followed(
     query = shape.parsed(sql, columns)
     possible = shape.unit_columns(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
-    author, ours = (pinned_sql(text, pinned) for text in (sql, shape.text(query)))
+    author, ours = (pinned_sql(text, pinned) for text in (sql, shape.explicit(query)))
     found, understood = (_explained(spark, text) for text in (author, ours))
     if optimized(found) != optimized(understood) or num_aggregates(understood) != shape.num_grouped(query):
         raise NotIncrementalError("Spark and this package understand the query differently")
     result = spark.sql(author).schema
+    if not _are_called(shape.named(query), result.names):
+        raise NotIncrementalError("Spark and this package understand the query differently")
     units = [n for n in shape.sequence(query, key) if n in possible and _can_name_units(result[n].dataType)]
     if not units:
         raise NotIncrementalError(
@@ -289,6 +296,13 @@ def _can_name_units(kind: object) -> bool:
     if isinstance(kind, StringType):
         return kind == StringType()  # no other collation
     return isinstance(kind, AtomicType) and not isinstance(kind, FloatType | DoubleType)
+
+
+def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:
+    """True if Spark finds the columns that were read, but for the names of those that the query gives none."""
+    given = [name for name in names if name and not _NOT_GIVEN.fullmatch(name)]
+    named = [column for name, column in zip(names, columns, strict=False) if name and not _NOT_GIVEN.fullmatch(name)]
+    return len(names) == len(columns) and [n.lower() for n in given] == [c.lower() for c in named]
 
 
 def _explained(spark: SparkSession, sql: str) -> str:

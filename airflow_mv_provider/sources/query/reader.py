@@ -93,6 +93,10 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
             return next(iter(found.values()))
         changed = [name for name, each in found.items() if each.at_most != 0]
         of = self._as_followed(until)
+        if isinstance(of, Followed):
+            changed = [name for name in changed if of.reads(name)]
+            if not changed:
+                return Whole("no row of an input that it reads has changed", at_most=0)
         queries = of if isinstance(of, Obstacle) else _affected(of, changed)
         if isinstance(of, Obstacle) or isinstance(queries, Obstacle):
             assert isinstance(queries, Obstacle)
@@ -100,7 +104,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         sizes = (
             ChangedInput(
                 name,
-                found[name].at_most,
+                found[name].at_most if name in changed else 0,
                 self._inputs[name].num_rows(at) if name in changed else None,
                 self._inputs[name].num_bytes(at),
             )
@@ -149,7 +153,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
             raise StrategyError("query", f"not incremental: {of.reason}.")
         try:
             with translated("query"):
-                inputs = self._between(since, until, main)
+                inputs = self._between(of, since, until, main)
                 found = touched(of, inputs, self._kept)
                 self._check_worth(found, until, main)
                 self.changes_note = _text(of, found)
@@ -164,19 +168,22 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         """
         if self.must_follow:
             return
-        num_rows, sizes = main.count(), [self._inputs[name].num_bytes(at) or 0 for name, at in until.inputs]
-        if not cost.is_worth_units(found.num_units, num_rows, sum(sizes)):
+        sizes = [self._inputs[name].num_bytes(at) for name, at in until.inputs]
+        if None in sizes:
+            return
+        num_rows = main.count()
+        if not cost.is_worth_units(found.num_units, num_rows, sum(each or 0 for each in sizes)):
             problem = f"its inputs' changes touch {found.num_units:,} units, and the table has {num_rows:,} rows"
             raise StrategyError("query", f"{problem}: computing all of it costs less.")
 
-    def _between(self, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
+    def _between(self, of: Followed, since: QueryFrontier, until: QueryFrontier, main: DataFrame) -> list[Input]:
         """Return the inputs at the two ends of a change; those without a changed row as they are at its end."""
         found, before = [], dict(since.inputs)
         for name, at in until.inputs:
             reader, was = self._inputs[name], before[name]
             changes = reader.changes(was, at)
             rows = None
-            if changes.at_most == 0:
+            if changes.at_most == 0 or not of.reads(name):
                 was = at
             else:
                 rows = self._kept.once(net(reader.changed(was, at, main), changes))

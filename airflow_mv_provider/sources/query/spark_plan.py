@@ -142,7 +142,8 @@ def optimized(explained: str) -> str:
     """Return the optimized plan of a query in a form that depends on what the query says, not on how.
 
     Attributes are numbered in the order in which they appear, whatever they are called; those of relations keep their
-    names. Operators that only choose columns are left out, but for the first.
+    names. Operators that only choose columns are left out, but for the first and those of the branches of a UNION,
+    which are matched by their places. Letters keep their case: they may be values, such as the names of struct fields.
 
     Args:
         explained: The output of EXPLAIN EXTENDED; itself if it cannot be parsed, unlike that of any other text.
@@ -153,13 +154,15 @@ def optimized(explained: str) -> str:
     tree = found.group(1)
     called = sorted({(each.group(1), each.group(2)) for each in _CALLED.finditer(tree)}, key=lambda e: -len(e[0]))
     lines, above = [], list[int]()
+    parents: dict[int, str] = {}
     for number, line in enumerate(tree.split("\n")):
         matched = _IN_TREE.fullmatch(line)
         if matched is None:
             return explained
         depth, text = len(matched["indent"]) // 3, matched["text"]
         above = [each for each in above if each < depth]
-        if number and _COLUMNS.fullmatch(text):
+        parents[depth] = text
+        if number and _COLUMNS.fullmatch(text) and not parents.get(depth - 1, "").startswith("Union"):
             above.append(depth)
             continue
         if not text.startswith("Relation"):
@@ -168,7 +171,7 @@ def optimized(explained: str) -> str:
             text = _NAMED.sub(r"#\1", text)
         lines.append(f"{depth - len(above)} {text}".replace("Join Cross", "Join Inner"))
     numbers: dict[str, str] = {}
-    return _NUMBERED.sub(lambda each: numbers.setdefault(each.group(1), f"#{len(numbers)}"), "\n".join(lines)).lower()
+    return _NUMBERED.sub(lambda each: numbers.setdefault(each.group(1), f"#{len(numbers)}"), "\n".join(lines))
 
 
 def num_aggregates(explained: str) -> int:

@@ -22,16 +22,20 @@ from sqlglot import exp
 from airflow_mv_provider.sources.query.units.shape import (
     NotIncrementalError,
     Relation,
+    at_place,
     check_unlimited,
     clauses,
     conjuncts,
+    has_equal_types,
     inputs_of,
     is_grouped,
     named,
     optional,
+    place_of,
     relations,
     shows_inner_rows,
     subqueries,
+    summarizes,
     tables_of,
     unit_columns,
     unwrapped,
@@ -42,6 +46,7 @@ Part = Literal["before", "after", "gone", "came"]
 Named = Callable[[str, Part], str]
 """The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
 _SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
+_CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,11 @@ def affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[e
         NotIncrementalError: If a change of one of the inputs can touch every row.
     """
     found = _affected(unwrapped(query), units, changes)
-    for name in set(changes.inputs) & inputs_of(query):
-        if not any(changes.name(name, "gone") in inputs_of(each) for each in found):
-            raise NotIncrementalError(f"what a change of {name} touches is not known")
+    gone = {changes.name(name, "gone") for name in changes.inputs}
+    looked_at = {place_of(table) for each in found for table in each.find_all(exp.Table) if table.name in gone}
+    for table in query.find_all(exp.Table):
+        if table.name in changes.inputs and place_of(table) not in looked_at:
+            raise NotIncrementalError(f"what a change of {table.name} touches is not known")
     return found
 
 
@@ -147,7 +154,7 @@ def _joined(
         if tables_of(lateral) & missing:
             missing |= {lateral.alias}
         else:
-            laterals.append(lateral.copy())
+            laterals.append(_at(lateral, side, changes))
     if tables_of(*wanted) & missing:
         raise NotIncrementalError(
             f"rows of {changed.alias} may be missing, and decide which unit a row is in",
@@ -158,7 +165,12 @@ def _joined(
         for each in conjuncts(select.args.get("where"))
         if not subqueries(each) and not tables_of(each) & missing
     ]
+    if any(map(summarizes, conditions)):
+        raise NotIncrementalError(
+            "an aggregate or a window beside a subquery is not followed", "compute it in a derived table"
+        )
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
+    found.meta[_CHANGED] = changed.alias
     return found.where(*conditions, copy=False) if conditions else found
 
 
@@ -176,8 +188,9 @@ def _by_subqueries(
                 *_by_relations(flat, wanted, changes, only=inner),
                 *_by_subqueries(flat, wanted, changes, f"{prefix}{number}_"),
             ]
+            outer = {each.alias for each in (*relations(select), *(select.args.get("laterals") or ()))}
             for part in parts:
-                _check_linked(part, inner, query)
+                _check_linked(part, outer, query)
             found += parts
     return found
 
@@ -219,9 +232,8 @@ def _flattened(
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += [*conjuncts(inner.args.get("where")), *nested]
     if link is not None:
-        conditions.append(
-            exp.Coalesce(this=exp.EQ(this=link.this, expression=link.expressions[0]), expressions=[exp.true()])
-        )
+        sides = (exp.Paren(this=each) for each in (link.this, link.expressions[0]))
+        conditions.append(exp.Coalesce(this=exp.EQ(this=next(sides), expression=next(sides)), expressions=[exp.true()]))
     flat = exp.Select(
         expressions=[each.copy() for each in wanted],
         from_=select.args["from_"].copy(),
@@ -256,13 +268,16 @@ def _link(query: exp.Query, inner: exp.Select) -> exp.In | None:
     return exp.In(this=within.this.copy(), expressions=[inner.expressions[0].unalias().copy()])
 
 
-def _check_linked(part: exp.Select, inner: Collection[str], query: exp.Query) -> None:
-    """Check that a condition connects a subquery's rows with outer ones."""
+def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) -> None:
+    """Check that conditions connect a subquery's changed rows with outer ones, if only by rows between them."""
     conditions = [*conjuncts(part.args.get("where")), *(j.args["on"] for j in part.args["joins"] if j.args.get("on"))]
-    for each in conditions:
-        of = tables_of(each)
-        if of & set(inner) and of - set(inner):
-            return
+    reached, groups = {part.meta[_CHANGED]}, [tables_of(each) for each in conditions]
+    for _ in groups:
+        for of in groups:
+            if of & reached:
+                reached |= of
+    if reached & set(outer):
+        return
     read = ", ".join(sorted(inputs_of(query)))
     raise NotIncrementalError(
         f"a subquery over {read} decides about every row",
@@ -274,7 +289,7 @@ def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.
     """Return relations that together have all rows of a relation that went or came."""
     node = relation.node
     if isinstance(node, exp.Table):
-        return [_table(changes.name(node.name, sign), relation.alias)]
+        return [at_place(_table(changes.name(node.name, sign), relation.alias), place_of(node))]
     query = unwrapped(node)
     return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes)]
 
@@ -283,7 +298,7 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
     if not changes.touch(query):
         return []
     check_unlimited(query)
-    if isinstance(query, exp.Union) and not query.args.get("distinct"):
+    if isinstance(query, exp.Union) and not query.args.get("distinct") and has_equal_types(query):
         return [*_changed_in(unwrapped(query.left), sign, changes), *_changed_in(unwrapped(query.right), sign, changes)]
     if isinstance(query, exp.Select) and _only_joins(query, changes):
         return list(_by_one_sign(query, sign, changes))
@@ -292,8 +307,10 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
         raise NotIncrementalError(
             "a derived table has no columns that divide its rows", "group or partition it by columns that it returns"
         )
-    names = named(query)
-    touched = exp.union(*_affected(query, units, changes), distinct=False, copy=False)
+    names, parts = named(query), _affected(query, units, changes)
+    if not parts:
+        raise NotIncrementalError("a subquery decides in which order rows are taken")
+    touched = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
     rows = exp.Subquery(this=_at(query, _SIDES[sign], changes), alias=_table_alias("_mv_rows"))
     found = exp.Subquery(this=touched, alias=_table_alias("_mv_touched"))
     same = [

@@ -6,7 +6,7 @@ query's conditions hold equal to it. This saves reading; which rows are the unit
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
@@ -16,6 +16,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     Relation,
     clauses,
     conjuncts,
+    has_equal_types,
     inputs_of,
     relations,
     shows_inner_rows,
@@ -41,8 +42,10 @@ def restrictions(query: exp.Query, units: Mapping[int, int]) -> dict[str, tuple[
         _restrict(unwrapped(query), dict(units), {}, found)
     except NotIncrementalError:
         return {}  # a part that no change has touched is of a shape that cannot be followed
-    chosen = {}
+    chosen, read = {}, Counter(table.name for table in query.find_all(exp.Table))
     for name, each in found.items():
+        if len(each) != read[name]:
+            continue  # it is also read where nothing was looked at
         # An input that is read at several places has to be restricted by one column at all of them.
         if common := sorted(set.intersection(*(set(columns) for columns in each))):
             chosen[name] = common[0], frozenset(columns[common[0]] for columns in each)
@@ -53,8 +56,9 @@ def _restrict(
     query: exp.Query, units: Mapping[int, int], outer: _Bound, found: dict[str, list[dict[str, int]]]
 ) -> None:
     if isinstance(query, exp.SetOperation):
+        same = units if has_equal_types(query) else {}
         for branch in (query.left, query.right):
-            _restrict(unwrapped(branch), units, outer, found)
+            _restrict(unwrapped(branch), same, outer, found)
         return
     assert isinstance(query, exp.Select)
     sources = relations(query)

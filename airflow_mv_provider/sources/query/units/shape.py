@@ -23,6 +23,13 @@ from airflow_mv_provider.core.explanation import Obstacle
 
 DIALECT = "spark"
 _KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
+_PLACE = "place"
+# What is written without parentheses is read by precedence, of which sqlglot and Spark may think differently.
+_OPERATORS = (
+    *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
+    *(exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe, exp.Neg),
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor),
+)
 
 
 class NotIncrementalError(Exception):
@@ -90,7 +97,33 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
             raise NotIncrementalError(
                 "joins in parentheses are not followed", "make them a derived table: (SELECT ... FROM ... JOIN ...)"
             )
+    for place, table in enumerate(qualified.find_all(exp.Table)):
+        if table.args.get("alias") and table.args["alias"].columns:
+            raise NotIncrementalError(
+                "names of columns behind an input's alias are not followed", "name them in a derived table"
+            )
+        table.meta[_PLACE] = place
     return qualified
+
+
+def place_of(table: exp.Expr) -> int | None:
+    """Return which of the relations of a parsed query it is, also as a copy; None if it is another one's."""
+    found = table.meta.get(_PLACE)
+    return None if found is None else int(found)
+
+
+def at_place(table: exp.Table, place: int | None) -> exp.Table:
+    """Return a relation that stands for another one of a parsed query."""
+    if place is not None:
+        table.meta[_PLACE] = place
+    return table
+
+
+def explicit(query: exp.Query) -> str:
+    """Return a query's SQL with parentheses around each operand that is an operation itself."""
+    found = query.copy()
+    _parenthesize(found)
+    return text(found)
 
 
 def text(query: exp.Query) -> str:
@@ -187,6 +220,17 @@ def optional(select: exp.Select) -> frozenset[str]:
     return frozenset(found)
 
 
+def has_equal_types(query: exp.SetOperation) -> bool:
+    """True if both parts of a UNION are known to have the same types, so that no value changes its type."""
+    parts = [[each.unalias().type for each in unwrapped(part).selects] for part in (query.left, query.right)]
+    return parts[0] == parts[1] and not any(kind is None or kind.is_type("unknown", "null") for kind in parts[0])
+
+
+def summarizes(node: exp.Expr) -> bool:
+    """True if an expression has an aggregate or a window function of its own, and so is not about one joined row."""
+    return any(_is_aggregate(each) or isinstance(each, exp.Window) for each in own_nodes(node))
+
+
 def is_grouped(select: exp.Select) -> bool:
     """True if its rows stand for groups of rows."""
     return bool(select.args.get("group") or select.args.get("having")) or any(
@@ -251,6 +295,15 @@ def named(select: exp.Query) -> list[str]:
     return [each.alias_or_name for each in select.selects]
 
 
+def _parenthesize(node: exp.Expr) -> None:
+    for child in list(node.iter_expressions()):
+        _parenthesize(child)
+        if isinstance(child, _OPERATORS) and isinstance(node, _OPERATORS):
+            paren = exp.Paren()
+            child.replace(paren)
+            paren.set("this", child)
+
+
 def _of_select(select: exp.Select) -> frozenset[int]:
     group, grouped = select.args.get("group"), is_grouped(select)
     if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
@@ -267,6 +320,8 @@ def _of_select(select: exp.Select) -> frozenset[int]:
         )
     if select.args.get("match") or select.args.get("pivots"):
         raise NotIncrementalError("PIVOT and MATCH_RECOGNIZE are not followed")
+    if select.args.get("windows"):
+        raise NotIncrementalError("a named window is not followed", "write it in OVER (...)")
     over = windows(select)
     if any(not each.args.get("partition_by") for each in over):
         raise NotIncrementalError(
