@@ -30,7 +30,7 @@ tables:
   - name: checked
     source: {type: query, sql: "SELECT customer, count(*) AS n FROM orders GROUP BY 1", inputs: {orders: raw/orders}}
     key: [customer]
-    checks: [{expression: "count(*) > 1"}]
+    checks: [{unique: [n]}]
   - name: daily
     source: {type: query, sql: "SELECT id, current_date() AS day FROM orders", inputs: {orders: raw/orders}}
     key: [id]
@@ -43,31 +43,31 @@ tables:
 """
 SAID = """\
 revenue: incremental, by customer
-  orders  followed
   lines   followed
+  orders  followed
 
 newest: not incremental
   `LIMIT` makes every row depend on every other
   To make it incremental: keep the rank as a column, row_number() OVER (PARTITION BY ...), and filter by it.
 
 dear: incremental for some inputs, by id
-  orders  followed
   lines   not followed
+  orders  followed
   lines: a subquery over lines decides about every row
   To make it incremental: join it by a column, or make its value a table of its own, with a column to join by.
 
 orders: its source is not a query
 
 checked: not incremental
-  the check expression 'count(*) > 1' is about all rows
+  the check unique n is about all rows
   orders  followed
 
 daily: not incremental
-  the value of current_date changes from one refresh to the next
+  the query is not deterministic (current_date)
   orders  followed
 
 above: not incremental
-  [MV-SOURCE-NOT-FOUND] source: WAREHOUSE/raw/nowhere is not a Delta table. Check the source's path.
+  source: WAREHOUSE/raw/nowhere is not a Delta table.
 
 copied: incremental, row by row
   orders  followed
@@ -118,8 +118,8 @@ def test_plan_shows_what_is_computed_again_and_how_it_is_found(shop, spark):
     lines = [line.split() for line in head.splitlines()]
     assert ["touched", "by", "customer:", "about", "2"] in lines
     assert [line[:3] for line in lines if line and line[0] in ("orders", "lines")] == [
-        ["orders", "0", "-"],
         ["lines", "2", "60"],
+        ["orders", "0", "-"],
     ]
     assert "`gone_lines`" in sql
     assert "`came_lines`" in sql
