@@ -101,9 +101,7 @@ def test_explain_fails_if_a_query_is_not_as_its_definition_asks(shop):
 
     assert said.code == 1
     assert "although `strategy: incremental` asks for it: newest." in said.out
-    assert {each["table"]: each["is_incremental"] for each in document["tables"]} == {
-        "revenue": True, "newest": False, "dear": False, "orders": False, "checked": False, "daily": False, "above": False, "copied": True
-    }  # fmt: skip
+    assert {each["table"] for each in document["tables"] if each["is_incremental"]} == {"revenue", "copied"}
 
 
 def test_plan_shows_what_is_computed_again_and_how_it_is_found(shop, spark):
