@@ -14,7 +14,7 @@ python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benc
 # What each process begins with, and how the files are shared: tests/engines.py.
 in_two := --numprocesses 2 --dist loadscope
 hands := tests/scenarios/test_other_hands.py
-recorded = $(if $(RECORD),--record $(RECORD))
+recorded = $(if $(RECORD),--record=$(RECORD))
 typed_code := $(wildcard airflow_mv_provider spark_apps)
 scanned_code := $(wildcard airflow_mv_provider spark_apps dags scripts)
 
