@@ -27,7 +27,7 @@ def dag(dag_id, *tables, **more):
 dag("hourly", "orders", "customers", schedule="@hourly", is_paused_upon_creation=False)
 dag("repair", "orders", schedule="@weekly", allowed_run_types=["scheduled"], is_paused_upon_creation=False)
 dag("paused_dag", "paused_one", schedule="@daily", is_paused_upon_creation=True)
-dag("alone", "lonely", schedule=None, is_paused_upon_creation=False, dag_display_name="<b>Alone & bold</b>",
+dag("alone", "regions", schedule=None, is_paused_upon_creation=False, dag_display_name="<b>Alone & bold</b>",
     tags=["<b>sales", "gold"], default_args={"owner": "ann & co"})
 dag("summing", "totals", schedule=[Asset(asset_uri("customers")), Asset("s3://bucket/<landing>")])
 dag("report", schedule=[Asset(asset_uri("totals"))], dag_display_name="Report & send")

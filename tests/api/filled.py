@@ -218,7 +218,7 @@ def fill(store: Store, clock: Clock, *, partitions: int = 100, refreshes: int = 
     store.pause(keepers["sensors"].table.id, "ann")
     keepers["payments"].begin(_INCREMENTAL)
     hold(keepers["gold.margins"])
-    registered(store, "never_refreshed")
+    registered(store, "returns")
     return keepers
 
 
@@ -226,7 +226,7 @@ TABLES = {"orders": 100, "customers": 1, "gold.revenue": 24, "web_clicks": 36, "
     "payments": 1,
     "flights": 48,
     "gold.margins": 6,
-    "lonely": 2,
+    "regions": 2,
     "finance.ledger_entries": 60,
 }
 

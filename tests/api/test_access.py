@@ -187,19 +187,19 @@ def test_a_dag_that_a_user_may_not_even_read_bars_the_table_too(user, store, tab
 
 
 def test_a_table_whose_dags_a_user_may_not_read_is_not_there(user, store, table, rights):
-    registered(store, "lonely")
+    registered(store, "regions")
     rights["GET"] = {"hourly", "repair"}
 
     listed = user.get(f"{PAGE}/").text
-    assert "tables/lonely" in listed
+    assert "tables/regions" in listed
     assert "orders" not in listed
     assert user.get(f"{PAGE}/tables/orders").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/now").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/partitions").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/over-time").status_code == 404
     assert user.get(f"{PAGE}/tables/orders/lineage").status_code == 404
-    lineage = user.get(f"{PAGE}/lineage").text.replace("raw/orders", "")  # which `lonely` reads
-    assert "tables/lonely" in lineage
+    lineage = user.get(f"{PAGE}/lineage").text.replace("raw/orders", "")  # which `regions` reads
+    assert "tables/regions" in lineage
     assert "orders" not in lineage
     assert user.get(f"{PAGE}/dags/hourly").status_code == 403
 

@@ -175,13 +175,13 @@ def test_the_address_that_the_script_asks_is_airflows_own(user, table):
 
 
 def test_next_run_is_airflows(user, store):
-    for name in ("orders", "lonely", "paused_one", "undeclared"):
+    for name in ("orders", "regions", "paused_one", "undeclared"):
         registered(store, name)
 
     def next_run(name: str) -> str:
         return re.search(r"Next run (.*?) (?:History|Last)", text_of(user.get(f"{PAGE}/tables/{name}").text))[1]
 
     assert re.fullmatch(r"due|in \d+ \w+", next_run("orders"))
-    assert next_run("lonely") == "on request"
+    assert next_run("regions") == "on request"
     assert next_run("paused_one") == "DAG is paused"
     assert next_run("undeclared") == "no DAG"

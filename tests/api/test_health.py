@@ -62,7 +62,7 @@ def dialog_of(page: str) -> str:
 def test_the_dialog_says_how_the_tables_of_an_ingestion_do(user, viewer, store):
     for name in ("orders", "customers"):
         registered(store, name, source=ERP.output("orders"))
-    registered(store, "lonely")
+    registered(store, "regions")
     store.obstacles.met(store.table("customers").id, AWAY)
     run_id = store.ingestions.bind("erp", "snapshot 7", a_caller())
     store.ingestions.end(run_id, None, AWAY)
@@ -76,15 +76,15 @@ def test_the_dialog_says_how_the_tables_of_an_ingestion_do(user, viewer, store):
     )
     assert "Its last run could not commit what is published to its source: source: <b>no</b> answer. Start it." in said
     assert "<b>no" not in page
-    assert "ingestion" not in dialog_of(user.get(f"{PAGE}/tables/lonely").text)
+    assert "ingestion" not in dialog_of(user.get(f"{PAGE}/tables/regions").text)
 
 
 def test_the_dialog_names_no_table_that_the_user_may_not_see(user, store, rights):
-    for name in ("orders", "lonely"):
+    for name in ("orders", "regions"):
         registered(store, name, source=ERP.output("orders"))
     rights["GET"] = {"alone"}
 
     page = user.get(f"{PAGE}/tables/orders").text
 
     assert "orders is an output of the ingestion erp :" in dialog_of(page)
-    assert "lonely" not in page
+    assert "regions" not in page

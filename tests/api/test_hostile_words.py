@@ -82,9 +82,9 @@ def test_a_hostile_address_is_not_given_back(user, store, place, name):
 
 
 def test_a_dags_own_title_is_escaped(user, store):
-    registered(store, "lonely")
+    registered(store, "regions")
 
-    page = user.get(f"{PAGE}/tables/lonely").text
+    page = user.get(f"{PAGE}/tables/regions").text
 
     assert "&lt;b&gt;Alone &amp; bold&lt;/b&gt;" in page
     assert "<b>" not in page

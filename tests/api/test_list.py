@@ -34,14 +34,14 @@ def test_without_a_table_it_says_how_one_comes_to_be(viewer, store):
 
 def test_late_table_needs_attention_and_says_so(user, store):
     registered(store, "orders", freshness={"target": 60})
-    registered(store, "lonely")
+    registered(store, "regions")
 
     page = user.get(f"{PAGE}/?show=needs+attention").text
 
     assert list(lines(page)) == ["orders"]
     assert ">late</span>" in page
     assert ">late</span>" in user.get(f"{PAGE}/tables/orders").text
-    assert ">late</span>" not in user.get(f"{PAGE}/tables/lonely").text
+    assert ">late</span>" not in user.get(f"{PAGE}/tables/regions").text
 
 
 def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
@@ -49,18 +49,18 @@ def test_a_line_says_phase_freshness_last_result_and_next_run(viewer, store):
     own = acquired(store, under_way)
     walk(store, own, Phase.MERGING)
     store.merging.record_chunk(own, FIRST)
-    walk(store, acquired(store, registered(store, "lonely")), Phase.NORMAL)
+    walk(store, acquired(store, registered(store, "regions")), Phase.NORMAL)
     store.pause(registered(store, "paused_one").id, "ann")
     store.abandon(acquired(store, registered(store, "broken")), Outcome.FAILED, ERROR, {})
 
     found = lines(viewer.get(f"{PAGE}/").text)
 
     assert re.fullmatch(r"hourly, repair Merging 2 of 3 partitions never none yet (due|in \d+ \w+)", found["orders"])
-    lonely = (
+    regions = (
         "<b>Alone & bold</b> ann & co #<b>sales #gold Normal (just now|.* ago) published [+]32 ~1 −5 (just now|.* ago)"
         r" \d.*s 60 4.2 kB on request"
     )
-    assert re.fullmatch(lonely, found["lonely"])
+    assert re.fullmatch(regions, found["regions"])
     assert found["paused_one"] == "paused_dag Normal paused never none yet DAG is paused"
     assert re.fullmatch(r"Last failed never failed MV-ENGINE (just now|.* ago) 0.0 s no DAG", found["broken"])
 
@@ -131,21 +131,21 @@ def test_filters_and_search(viewer, several, query, shown):
 @pytest.mark.parametrize(
     ("query", "shown"),
     [
-        ({"order": "desc"}, ["lonely", "halted", "fine", "busy", "broken"]),
-        ({"sort": "phase"}, ["broken", "fine", "halted", "lonely", "busy"]),
-        ({"sort": "rows"}, ["lonely", "broken", "busy", "fine", "halted"]),
-        ({"sort": "rows", "order": "desc"}, ["lonely", "broken", "busy", "fine", "halted"]),
-        ({"sort": "no such column"}, ["broken", "busy", "fine", "halted", "lonely"]),
-        ({"sort": "owner"}, ["lonely", "broken", "busy", "fine", "halted"]),
-        ({"sort": "tag", "order": "desc"}, ["lonely", "broken", "busy", "fine", "halted"]),
-        ({"tag": "gold"}, ["lonely"]),
-        ({"owner": "ann & co"}, ["lonely"]),
+        ({"order": "desc"}, ["regions", "halted", "fine", "busy", "broken"]),
+        ({"sort": "phase"}, ["broken", "fine", "halted", "regions", "busy"]),
+        ({"sort": "rows"}, ["regions", "broken", "busy", "fine", "halted"]),
+        ({"sort": "rows", "order": "desc"}, ["regions", "broken", "busy", "fine", "halted"]),
+        ({"sort": "no such column"}, ["broken", "busy", "fine", "halted", "regions"]),
+        ({"sort": "owner"}, ["regions", "broken", "busy", "fine", "halted"]),
+        ({"sort": "tag", "order": "desc"}, ["regions", "broken", "busy", "fine", "halted"]),
+        ({"tag": "gold"}, ["regions"]),
+        ({"owner": "ann & co"}, ["regions"]),
         ({"owner": "ann"}, []),
     ],
     ids=str,
 )
 def test_sorting_owners_and_tags_are_in_the_address(viewer, store, several, query, shown):
-    walk(store, acquired(store, registered(store, "lonely")), Phase.NORMAL)
+    walk(store, acquired(store, registered(store, "regions")), Phase.NORMAL)
 
     assert list(lines(viewer.get(f"{PAGE}/", params=query).text)) == shown
 
@@ -248,12 +248,12 @@ def test_filters_say_how_many_they_would_show(viewer, several):
 
 
 def test_a_dags_tab_is_its_tables(viewer, store):
-    for name in ("orders", "customers", "lonely"):
+    for name in ("orders", "customers", "regions"):
         registered(store, name)
 
     assert list(lines(viewer.get(f"{PAGE}/dags/hourly").text)) == ["customers", "orders"]
     assert "No task of this DAG publishes" in viewer.get(f"{PAGE}/dags/nothing").text
-    assert viewer.get(f"{PAGE}/dags/alone").headers["location"] == "../tables/lonely"
+    assert viewer.get(f"{PAGE}/dags/alone").headers["location"] == "../tables/regions"
 
 
 def test_a_database_that_nobody_has_migrated_says_what_to_do(viewer, store, postgres, monkeypatch):
@@ -320,7 +320,7 @@ def test_tables_in_every_state_are_shown(viewer, store, clock):
 
     page = viewer.get(f"{PAGE}/").text
 
-    assert set(lines(page)) == {*keepers, "never_refreshed"}
+    assert set(lines(page)) == {*keepers, "returns"}
     for name in keepers:
         assert viewer.get(f"{PAGE}/tables/{name}").status_code == 200
 

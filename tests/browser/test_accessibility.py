@@ -26,15 +26,15 @@ PAGES: Mapping[str, Callable[[Mapping[str, Keeper]], str]] = {
     "list": lambda keepers: "/mv/",
     "under way": lambda keepers: "/mv/tables/orders",
     "held": lambda keepers: "/mv/tables/gold.margins",
-    "never refreshed": lambda keepers: "/mv/tables/never_refreshed",
+    "never refreshed": lambda keepers: "/mv/tables/returns",
     "a refresh": lambda keepers: refresh_of(keepers, "customers"),
     "a held refresh": lambda keepers: refresh_of(keepers, "gold.margins"),
     "a failed refresh": lambda keepers: refresh_of(keepers, "web_clicks"),
     "refreshes": lambda keepers: "/mv/tables/orders/refreshes?show=published",
-    "partitions": lambda keepers: "/mv/tables/lonely/partitions?from=2017-01-01",
+    "partitions": lambda keepers: "/mv/tables/regions/partitions?from=2017-01-01",
     "no partitions": lambda keepers: "/mv/tables/customers/partitions",
     "over time": lambda keepers: "/mv/tables/orders/over-time?range=24h",
-    "nothing over time": lambda keepers: "/mv/tables/never_refreshed/over-time",
+    "nothing over time": lambda keepers: "/mv/tables/returns/over-time",
     "lineage": lambda keepers: "/mv/lineage",
     "lineage of a table": lambda keepers: "/mv/tables/gold.margins/lineage",
     "message": lambda keepers: "/mv/tables/not_there",
@@ -53,7 +53,7 @@ def states(keepers):
         hold(keepers["gold.margins"])
     if keepers["orders"].store.state(keepers["orders"].table.id).refresh_id is None:
         under_way(keepers["orders"])
-    fail_interval(keepers["lonely"])
+    fail_interval(keepers["regions"])
     return keepers
 
 

@@ -88,14 +88,14 @@ def test_a_run_is_started_for_some_partitions_by_a_strategy_and_with_a_reason(op
 
 def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(open_page, keepers):
     page = open_page("/mv/?tag=gold")
-    store = keepers["lonely"].store
+    store = keepers["regions"].store
 
-    page.get_by_label("Pick lonely").focus()
+    page.get_by_label("Pick regions").focus()
     page.keyboard.press("Space")
     page.get_by_text("1 picked").wait_for()
     page.get_by_role("button", name="Pause").press("Enter")
     page.get_by_text("Paused: no new refresh of these tables begins.").wait_for()
-    assert store.state(store.table("lonely").id).paused_by == "admin"
+    assert store.state(store.table("regions").id).paused_by == "admin"
     page.get_by_label("All on this page").check()
     page.get_by_role("button", name="Refresh").press("Enter")
     dialog = page.get_by_role("dialog")
@@ -114,13 +114,13 @@ def test_tables_are_picked_by_keyboard_paused_together_and_their_dags_started(op
     runs = page.request.get("/api/v2/dags/alone/dagRuns?order_by=-id").json()["dag_runs"]
     assert runs[0]["triggering_user_name"] == "admin"
     assert runs[0]["conf"] == {"read_only": True, "note": "a look"}
-    page.get_by_label("Pick lonely").check()
+    page.get_by_label("Pick regions").check()
     page.get_by_role("button", name="Resume").click()
     page.get_by_text("Resumed: refreshes of these").wait_for()
     page.goto(page.url.partition("?")[0])
     page.get_by_role("button", name="Refresh").click()
     page.get_by_text("Pick at least one table first.").wait_for()
-    for name in ("lonely", "gold.margins", "customers"):
+    for name in ("regions", "gold.margins", "customers"):
         page.get_by_label(f"Pick {name}").check()
     page.get_by_role("button", name="Refresh").click()
     dialog.get_by_text("Runs of 2 DAGs are started").wait_for()
@@ -156,11 +156,11 @@ def test_a_held_refresh_is_decided_in_two_clicks_from_the_list_and_a_reason(open
 
 
 def test_a_decision_that_a_task_waits_for_is_airflows_answer(open_page, keepers, server):
-    keeper = keepers["lonely"]
+    keeper = keepers["regions"]
     page = open_page(LIST)
     started = page.request.post("/api/v2/dags/alone/dagRuns", data={"logical_date": None}).json()
     run = started["dag_run_id"]
-    hold(keeper, f"airflow:alone:publish_lonely:-1:{run}")
+    hold(keeper, f"airflow:alone:publish_regions:-1:{run}")
     with sqlite3.connect(server.home / "airflow.db") as airflow:  # as the task does that asks; nothing runs tasks here
         [(task,)] = airflow.execute("SELECT id FROM task_instance WHERE run_id = ? AND task_id LIKE 'publish%'", (run,))
         airflow.execute("UPDATE task_instance SET state = 'awaiting_input', try_number = 1 WHERE id = ?", (task,))
@@ -168,7 +168,7 @@ def test_a_decision_that_a_task_waits_for_is_airflows_answer(open_page, keepers,
         options = json.dumps(["Approve", "Approve without deletes", "Reject"])
         asked = (task, options, "publish?", "{}", "{}", "2026-11-24 00:00:00")
         airflow.execute(f"INSERT INTO hitl_detail ({columns}) VALUES (?, ?, ?, ?, ?, ?)", asked)
-    page.goto("/mv/tables/lonely")
+    page.goto("/mv/tables/regions")
 
     page.get_by_label("Why, for the history").fill("the export was cut short")
     page.get_by_role("button", name="Reject").click()

@@ -65,8 +65,8 @@ def test_a_bar_leads_to_its_refresh_and_so_does_its_line_by_keyboard(open_page):
 
 @pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do_and_keeps_what_is_open(open_page, keepers):
-    keeper = keepers["lonely"]
-    page = open_page("/mv/tables/lonely/over-time?range=24h")
+    keeper = keepers["regions"]
+    page = open_page("/mv/tables/regions/over-time?range=24h")
     page.clock.install()
     page.reload()
     page.locator("#figures-lag summary").click()

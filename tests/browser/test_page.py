@@ -114,7 +114,7 @@ def hide(page: Any, is_hidden: bool) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("path", ["/mv/?search=never", "/mv/tables/never_refreshed"])
+@pytest.mark.parametrize("path", ["/mv/?search=returns", "/mv/tables/returns"])
 def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_page, path):
     page = open_page(path)
     page.clock.install()
@@ -132,14 +132,14 @@ def test_a_page_at_rest_asks_every_ten_seconds_and_is_told_nothing_twice(open_pa
 
 @pytest.mark.in_test_all
 def test_an_open_list_notices_what_others_do(open_page, keepers):
-    page = open_page("/mv/?search=never")
+    page = open_page("/mv/?search=returns")
     page.clock.install()
     page.reload()
     page.get_by_label("Search by name").fill("half a wo")
     page.evaluate("window.sameDocument = true")
 
     store = keepers["orders"].store
-    store.pause(store.table("never_refreshed").id, "ann")
+    store.pause(store.table("returns").id, "ann")
     page.clock.run_for(10_000)
 
     page.locator("#tables").get_by_text("paused", exact=True).wait_for()
@@ -186,7 +186,7 @@ def test_an_open_dialog_says_that_a_refresh_has_begun_and_keeps_what_was_chosen(
 
 @pytest.mark.in_test_all
 def test_relative_times_go_on_in_the_servers_words(open_page):
-    page = open_page("/mv/tables/never_refreshed")
+    page = open_page("/mv/tables/returns")
     page.clock.install()
     page.reload()
     page.route("**/now", lambda route: None)  # an answer would set the page's clock by the server's, as it should

@@ -46,8 +46,8 @@ def test_partitions_are_picked_by_keyboard_and_refreshed(open_page, keepers):
 
 
 def test_interval_that_failed_is_refreshed_again(open_page, keepers):
-    fail_interval(keepers["lonely"])
-    page = open_page("/mv/tables/lonely/partitions")
+    fail_interval(keepers["regions"])
+    page = open_page("/mv/tables/regions/partitions")
 
     page.get_by_role("button", name="Refresh from 2018-02-01 until 2019-01-01").click()
     page.get_by_role("dialog").get_by_text("from 2018-02-01 until 2019-01-01", exact=True).wait_for()
@@ -58,8 +58,8 @@ def test_interval_that_failed_is_refreshed_again(open_page, keepers):
 
 @pytest.mark.in_test_all
 def test_an_open_page_notices_what_others_do_and_keeps_what_is_picked(open_page, keepers):
-    keeper = keepers["lonely"]
-    page = open_page("/mv/tables/lonely/partitions?show=all")
+    keeper = keepers["regions"]
+    page = open_page("/mv/tables/regions/partitions?show=all")
     page.clock.install()
     page.reload()
     page.get_by_label("Pick 2018-01-01").check()
