@@ -227,6 +227,7 @@ class Soak:
         """Start `amv`, which kills itself at a durable write; url: another metadata database than the one in use."""
         surroundings = {"AMV_DATABASE_URL": url or self.url, "AMV_WAREHOUSE": str(self.warehouse)}
         surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)} | self.surroundings
+        surroundings |= {"AMV_DEBUG": "1"}  # what nobody expects shows where it happened
         self.summary.processes += 1
         said = str(self.root / f"said-{self.summary.processes % 20}")
         process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said, dies_at), name=said)
