@@ -69,7 +69,17 @@ class Followed:
             NotIncrementalError
         """
         changes = Changes({each.lower() for each in changed}, name)
-        return [shape.text(each) for each in affected(self.query, self.units, changes)]
+        with shape.not_too_deep():
+            return [shape.text(each) for each in affected(self.query, self.units, changes)]
+
+    def restrictions(self) -> dict[str, tuple[str, frozenset[int]]]:
+        """Return what of its inputs some units need; see `units.restriction`.
+
+        Raises:
+            NotIncrementalError
+        """
+        with shape.not_too_deep():
+            return restrictions(self.query, {position: number for number, position in enumerate(self.units)})
 
 
 def followed(
@@ -87,11 +97,12 @@ def followed(
     """
     columns = {name: {c.name: c.dataType.simpleString() for c in of} for name, (_, of) in inputs.items()}
     query = shape.parsed(sql, columns)
-    possible = shape.unit_columns(query)
+    with shape.not_too_deep():
+        possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
-    author, ours = (pinned_sql(text, pinned) for text in (sql, shape.explicit(query)))
+    author, ours = (pinned_sql(text, pinned) for text in (sql, explicit))
     found, understood = (_explained(spark, text) for text in (author, ours))
-    if optimized(found) != optimized(understood) or num_aggregates(understood) != shape.num_grouped(query):
+    if optimized(found) != optimized(understood) or num_aggregates(understood) != num_grouped:
         raise NotIncrementalError("Spark and this package understand the query differently")
     result = spark.sql(author).schema
     if not _are_called(shape.named(query), result.names):
@@ -170,7 +181,7 @@ def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, kep
     if num_units > max(_MAX_FRACTION * num_rows, _FEW):
         problem = f"its inputs' changes touch {num_units:,} units, and the table has {num_rows:,} rows"
         raise SourceChangedError("query", f"{problem}, so all of it is computed.")
-    needed = restrictions(of.query, {position: number for number, position in enumerate(of.units)})
+    needed = of.restrictions()
     pinned = {}
     for each in inputs:
         column, numbers = needed.get(each.name.lower(), ("", frozenset()))
