@@ -275,9 +275,9 @@ def _can_name_units(kind: object) -> bool:
 
 def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:
     """True if Spark finds the columns that were read, but for the names of those that the query gives none."""
-    given = [name for name in names if name and not _NOT_GIVEN.fullmatch(name)]
-    named = [column for name, column in zip(names, columns, strict=False) if name and not _NOT_GIVEN.fullmatch(name)]
-    return len(names) == len(columns) and [n.lower() for n in given] == [c.lower() for c in named]
+    pairs = zip(names, columns, strict=False)
+    are_same = all(not n or _NOT_GIVEN.fullmatch(n) or n.lower() == c.lower() for n, c in pairs)
+    return len(names) == len(columns) and are_same
 
 
 def _explained(spark: SparkSession, sql: str) -> str:
