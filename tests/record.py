@@ -1,6 +1,6 @@
 """Records of long runs: `--record FILE` writes what ran, when, on which versions, and how each case ended, as JSON.
 
-    .venv/bin/pytest -n 2 --every-case -m victim --record tests/records/crash-matrix.json
+    .venv/bin/pytest -n 2 --every-case -m victim --record=tests/records/crash-matrix.json
 
 `@pytest.mark.victim("...")` says what dies in a test; a test that lets several die at once names each of its cases
 with the fixture `cases`. These are recorded one by one, all other tests by file. Only a run that came to its end writes

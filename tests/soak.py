@@ -80,6 +80,7 @@ tables:
 """
 # Rows that live only as long as a refresh; the others are history, a few a refresh.
 PASSING = ("refresh_progress", "refresh_chunk", "refresh_ticket")
+MARKERS = ("_SUCCESS", "._SUCCESS.crc")
 LEASE_S = 10
 PATIENCE_S = 300
 
@@ -227,6 +228,7 @@ class Soak:
         """Start `amv`, which kills itself at a durable write; url: another metadata database than the one in use."""
         surroundings = {"AMV_DATABASE_URL": url or self.url, "AMV_WAREHOUSE": str(self.warehouse)}
         surroundings |= {"AMV_SPARK_REMOTE": self.server.url, "AMV_LEASE_S": str(LEASE_S)} | self.surroundings
+        surroundings |= {"AMV_DEBUG": "1"}  # what nobody expects shows where it happened
         self.summary.processes += 1
         said = str(self.root / f"said-{self.summary.processes % 20}")
         process = context.Process(target=be_amv, args=(arguments, surroundings | variables, said, dies_at), name=said)
@@ -331,7 +333,7 @@ class Soak:
         """Return the files of refreshes that have ended, less what only a database knew that is not used any more.
 
         A job that outlives its client on a Connect server may put its marker, or the checksum of one, into a folder
-        that is being removed: hidden files, which no client of the server can list.
+        that is being removed: hidden files, which no client of the server can list. Those alone are left out.
         """
         published = {table.uuid: self.store.state(table.id).published_totals for table in self.store.tables()}
         kept = [
@@ -341,7 +343,7 @@ class Soak:
             for each in found.kept
         ]
         area = self.warehouse / "_mv"
-        visible = (file for file in area.rglob("*") if file.is_file() and not file.name.startswith((".", "_")))
+        visible = (file for file in area.rglob("*") if file.is_file() and file.name not in MARKERS)
         files = (file for file in visible if not any(each in file.parents for each in kept))
         return sorted(
             str(file.relative_to(area)) for file in files if not self.forgotten & set(file.relative_to(area).parts)

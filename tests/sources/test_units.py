@@ -7,6 +7,7 @@ ones, and the query over restricted inputs has the affected units' rows.
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
@@ -382,6 +383,25 @@ def test_operators_are_read_by_spark_as_they_were_read_here():
     assert "WHERE (`a`.`x` = (`a`.`y` IN (" in shape.explicit(query)
     assert "NOT ((`a`.`k` + (1 * 2)) IS NULL)" in shape.explicit(query)
     assert shape.explicit(shape.parsed(shape.explicit(query), SCHEMA)) == shape.explicit(query)
+
+
+@pytest.mark.parametrize("operator", ["OR", "AND", "+"])
+@pytest.mark.parametrize("length", [50, 300, 5000])
+def test_long_queries_are_followed_or_refused(operator, length):
+    """However many conditions a program has written: what Python cannot follow is no crash."""
+    condition = f" {operator} ".join(["a.x"] * length) + " > 0"
+    reasons = "nested too deeply|not understood"
+    try:
+        query = shape.parsed(f"SELECT a.k FROM a JOIN b ON a.k = b.k WHERE {condition}", SCHEMA)
+        with shape.not_too_deep():
+            assert shape.unit_columns(query) == {0}
+            assert shape.explicit(query).count("`x`") == length
+            changes = Changes({"a"}, lambda name, part: f"_mv_{part}_{name}")
+            assert [part.sql("spark").count("`x`") for part in affected(query, [0], changes)] == [length, length]
+            assert restrictions(query, {0: 0}) == {"a": ("k", frozenset({0})), "b": ("k", frozenset({0}))}
+    except NotIncrementalError as error:
+        assert length > 50
+        assert re.search(reasons, str(error))
 
 
 def test_rows_that_a_window_counts_are_not_restricted_by_what_is_looked_for():

@@ -84,12 +84,24 @@ class Followed:
             NotIncrementalError
         """
         inputs = {each.lower(): each for each in changed}
-        parts = affected(self.query, self.units, Changes(inputs, name))
-        read = [shape.inputs_of(each) for each in parts]
-        return [
-            TouchedBy(tuple(inputs[n] for n in inputs if names & {name(n, "gone"), name(n, "came")}), shape.text(part))
-            for part, names in zip(parts, read, strict=True)
-        ]
+        with shape.not_too_deep():
+            parts = affected(self.query, self.units, Changes(inputs, name))
+            read = [shape.inputs_of(each) for each in parts]
+            return [
+                TouchedBy(
+                    tuple(inputs[n] for n in inputs if names & {name(n, "gone"), name(n, "came")}), shape.text(part)
+                )
+                for part, names in zip(parts, read, strict=True)
+            ]
+
+    def restrictions(self) -> dict[str, tuple[str, frozenset[int]]]:
+        """Return what of its inputs some units need; see `units.restriction`.
+
+        Raises:
+            NotIncrementalError
+        """
+        with shape.not_too_deep():
+            return restrictions(self.query, {position: number for number, position in enumerate(self.units)})
 
 
 def followed(
@@ -107,11 +119,12 @@ def followed(
     """
     columns = {name: {c.name: c.dataType.simpleString() for c in of} for name, (_, of) in inputs.items()}
     query = shape.parsed(sql, columns)
-    possible = shape.unit_columns(query)
+    with shape.not_too_deep():
+        possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
-    author, ours = (pinned_sql(text, pinned) for text in (sql, shape.explicit(query)))
+    author, ours = (pinned_sql(text, pinned) for text in (sql, explicit))
     found, understood = (_explained(spark, text) for text in (author, ours))
-    if optimized(found) != optimized(understood) or num_aggregates(understood) != shape.num_grouped(query):
+    if optimized(found) != optimized(understood) or num_aggregates(understood) != num_grouped:
         raise NotIncrementalError("Spark and this package understand the query differently")
     result = spark.sql(author).schema
     if not _are_called(shape.named(query), result.names):
@@ -238,7 +251,7 @@ def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, fou
     Cost:
         The query over what its inputs have of these units, and a scan of main.
     """
-    needed = restrictions(of.query, {position: number for number, position in enumerate(of.units)})
+    needed = of.restrictions()
     pinned = {}
     for each in inputs:
         column, numbers = needed.get(each.name.lower(), ("", frozenset()))
@@ -300,9 +313,9 @@ def _can_name_units(kind: object) -> bool:
 
 def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:
     """True if Spark finds the columns that were read, but for the names of those that the query gives none."""
-    given = [name for name in names if name and not _NOT_GIVEN.fullmatch(name)]
-    named = [column for name, column in zip(names, columns, strict=False) if name and not _NOT_GIVEN.fullmatch(name)]
-    return len(names) == len(columns) and [n.lower() for n in given] == [c.lower() for c in named]
+    pairs = zip(names, columns, strict=False)
+    are_same = all(not n or _NOT_GIVEN.fullmatch(n) or n.lower() == c.lower() for n, c in pairs)
+    return len(names) == len(columns) and are_same
 
 
 def _explained(spark: SparkSession, sql: str) -> str:

@@ -232,8 +232,8 @@ def _flattened(
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += [*conjuncts(inner.args.get("where")), *nested]
     if link is not None:
-        sides = (exp.Paren(this=each) for each in (link.this, link.expressions[0]))
-        conditions.append(exp.Coalesce(this=exp.EQ(this=next(sides), expression=next(sides)), expressions=[exp.true()]))
+        same = exp.EQ(this=exp.Paren(this=link.this), expression=exp.Paren(this=link.expressions[0]))
+        conditions.append(exp.Coalesce(this=same, expressions=[exp.true()]))
     flat = exp.Select(
         expressions=[each.copy() for each in wanted],
         from_=select.args["from_"].copy(),

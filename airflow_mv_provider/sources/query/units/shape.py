@@ -13,6 +13,7 @@ sqlglot parses and qualifies; its tree is read here and never decides of a value
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlglot import exp, parse
@@ -104,6 +105,21 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
             )
         table.meta[_PLACE] = place
     return qualified
+
+
+@contextmanager
+def not_too_deep() -> Iterator[None]:
+    """Refuse a query whose expressions are nested deeper than Python can follow; it may be hundreds of conditions.
+
+    Raises:
+        NotIncrementalError
+    """
+    try:
+        yield
+    except RecursionError as error:
+        raise NotIncrementalError(
+            "its expressions are nested too deeply", "split a long chain of conditions"
+        ) from error
 
 
 def place_of(table: exp.Expr) -> int | None:
@@ -298,7 +314,8 @@ def named(select: exp.Query) -> list[str]:
 def _parenthesize(node: exp.Expr) -> None:
     for child in list(node.iter_expressions()):
         _parenthesize(child)
-        if isinstance(child, _OPERATORS) and isinstance(node, _OPERATORS):
+        is_chain = type(child) is type(node) and isinstance(node, exp.Connector)  # a AND b AND c, of any length
+        if isinstance(child, _OPERATORS) and isinstance(node, _OPERATORS) and not is_chain:
             paren = exp.Paren()
             child.replace(paren)
             paren.set("this", child)
