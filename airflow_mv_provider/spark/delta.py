@@ -22,7 +22,15 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, CommitNote, app_id, parse_note
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
-from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, damage_of_log, first_line, translate
+from airflow_mv_provider.spark.errors import (
+    FROM_SPARK,
+    MAY_BE_OF_SPARK,
+    condition_of,
+    damage_of_log,
+    first_line,
+    is_of_spark,
+    translate,
+)
 from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
 
@@ -58,7 +66,9 @@ def _understood(table: TableRef) -> Iterator[None]:
     """As `errors.translated`, for reads of a table that a later Delta may have written, or whose log may be damaged."""
     try:
         yield
-    except FROM_SPARK as error:
+    except MAY_BE_OF_SPARK as error:
+        if not is_of_spark(error):
+            raise
         if condition_of(error) in _TOO_NEW:
             raise MainUnsupportedError(
                 str(table),

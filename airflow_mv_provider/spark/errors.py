@@ -92,6 +92,9 @@ _VALUES = (
 _MAX_TEXT = 300
 # A JVM that has died refuses connections, or resets them, in Python's own words.
 FROM_SPARK = (PySparkException, Py4JError, ConnectionError)
+# What to catch where `is_of_spark` then decides: an assertion may be Spark's, or a caller's.
+MAY_BE_OF_SPARK = (*FROM_SPARK, AssertionError)
+_CLIENT = "pyspark.sql.connect."
 
 
 @contextmanager
@@ -99,7 +102,9 @@ def translated(where: str) -> Iterator[None]:
     """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause."""
     try:
         yield
-    except FROM_SPARK as error:
+    except MAY_BE_OF_SPARK as error:
+        if not is_of_spark(error):
+            raise
         raise translate(error, where) from error
 
 
@@ -108,7 +113,9 @@ def understood(where: str) -> Iterator[None]:
     """As `translated`, for a definition's own SQL or code; a table that it names and that is missing is its error."""
     try:
         yield
-    except FROM_SPARK as error:
+    except MAY_BE_OF_SPARK as error:
+        if not is_of_spark(error):
+            raise
         if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
             named = re.search(r"table or view (\S+) cannot be found", _text(error))
             name = named.group(1) if named else "it names"
@@ -121,7 +128,16 @@ def understood(where: str) -> Iterator[None]:
 
 def is_of_spark(error: BaseException) -> bool:
     """True if the error comes from Spark or Py4J, so that `translate` applies to it."""
-    return isinstance(error, FROM_SPARK)
+    return isinstance(error, FROM_SPARK) or _is_of_client(error)
+
+
+def _is_of_client(error: BaseException) -> bool:
+    """True for an assertion of Spark Connect's client, which raises one when it loses an answer of the server."""
+    if not isinstance(error, AssertionError) or (trace := error.__traceback__) is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_CLIENT)
 
 
 def condition_of(error: BaseException) -> str:
@@ -144,6 +160,8 @@ def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
     if isinstance(error, ConnectionError | Py4JNetworkError):
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
+    if _is_of_client(error):
+        return EngineError(where, "Spark Connect's client lost the answer to a command.")
     text = _text(error)
     condition = condition_of(error)
     # Spark's message does not describe a failed connection; the driver's own is among the causes.

@@ -23,7 +23,7 @@ from airflow_mv_provider.exceptions import (
     MvError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import FROM_SPARK, condition_of, first_line, translate
+from airflow_mv_provider.spark.errors import MAY_BE_OF_SPARK, condition_of, first_line, is_of_spark, translate
 
 # Not supported; invalid data; a constraint; an access or syntax rule; a check option; a limit; another release.
 _REFUSING = ("0A", "22", "23", "42", "44", "54", "56038", "KD003", "KD004", "KD00E", "KD00G")
@@ -44,7 +44,9 @@ def writing_to(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except FROM_SPARK as error:
+    except MAY_BE_OF_SPARK as error:
+        if not is_of_spark(error):
+            raise
         raise refusal(error, where) or translate(error, where) from error
 
 

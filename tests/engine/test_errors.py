@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
+from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
+from pyspark.sql.connect.proto import ExecutePlanRequest
 
 from airflow_mv_provider.exceptions import (
     CorruptRecordError,
@@ -212,3 +215,32 @@ def test_jvm_that_has_died_is_told_by_refused_connections_and_another_try_may_ha
 
     assert caught.value.is_transient
     assert is_of_spark(error)
+
+
+def test_assertion_of_connects_client_is_a_failure_of_the_engine_and_another_try_may_succeed():
+    class Released:
+        """A server whose streams end without an answer, while the command is released in the client."""
+
+        def ExecutePlan(self, request, metadata):
+            yield from ()
+
+        def ReattachExecute(self, request, metadata):
+            answers._release_all()
+            yield from ()
+
+        def ReleaseExecute(self, request, metadata):
+            return None
+
+    answers = ExecutePlanResponseReattachableIterator(
+        ExecutePlanRequest(), Released(), lambda: Retrying(DefaultPolicy()), []
+    )
+    with pytest.raises(EngineError, match="lost the answer to a command") as caught, translated("orders"):
+        next(answers)
+
+    assert caught.value.is_transient
+    assert type(caught.value.__cause__) is AssertionError
+
+
+def test_assertion_of_this_package_stays_what_it_is():
+    with pytest.raises(AssertionError, match="not Spark's"), translated("orders"):
+        raise AssertionError("not Spark's")
