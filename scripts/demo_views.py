@@ -28,17 +28,16 @@ from airflow_mv_provider.runner.settings import Settings
 HOME = ROOT / ".demo-views"
 WAREHOUSE = HOME / "warehouse"
 DEFINITIONS = ROOT / "dags" / "revenue.yaml"
-ORDERS, LINES = 500_000, 2_000_000
 RAW = {
-    "orders": f"""
+    "orders": """
         SELECT id AS order_id, id * 7919 % 60000 AS customer_id,
           element_at(array('AT', 'CH', 'DE', 'ES', 'FR', 'IT', 'NL', 'PL'), 1 + int(id % 8)) AS country,
-          date_add(DATE '2023-01-01', int(id * 1400 / {ORDERS})) AS ordered_on
-        FROM range({ORDERS})""",
-    "lines": f"""
-        SELECT id AS line_id, id * {ORDERS} div {LINES} AS order_id, id * 31 % 5000 AS product_id,
+          date_add(DATE '2023-01-01', int(id * 1400 / 500000)) AS ordered_on
+        FROM range(500000)""",
+    "lines": """
+        SELECT id AS line_id, id div 4 AS order_id, id * 31 % 5000 AS product_id,
           int(1 + id % 4) AS quantity, CAST(5 + id * 17 % 9500 / 100 AS DECIMAL(10, 2)) AS price
-        FROM range({LINES})""",
+        FROM range(2000000)""",
 }
 CORRECTED = 1_000
 
@@ -49,6 +48,8 @@ def main() -> None:
     print(f"All files of this demo are in {shown(HOME)}; the definitions are {shown(DEFINITIONS)}.", flush=True)
     settings = Settings(f"sqlite:///{HOME}/state.db", warehouse=str(WAREHOUSE))
     store = open_store(settings)
+    from delta.tables import DeltaTable
+
     from airflow_mv_provider.runner.refresh import Refresher
 
     logging.getLogger("airflow_mv_provider").setLevel(logging.ERROR)
@@ -66,9 +67,8 @@ def main() -> None:
     show([refresh(name, Request()) for name in names])
 
     title(2, f"{number(CORRECTED)} lines of the newest orders get another quantity, and each level follows")
-    refresher.spark.sql(
-        f"UPDATE delta.`{WAREHOUSE}/raw/lines` SET quantity = quantity + 1 WHERE line_id >= {LINES - CORRECTED}"
-    )
+    lines = DeltaTable.forPath(refresher.spark, str(WAREHOUSE / "raw" / "lines"))
+    lines.update(f"line_id >= 2000000 - {CORRECTED}", {"quantity": "quantity + 1"})
     found, read = [], []
     for name in names:
         plan = refresher.plan(name)
