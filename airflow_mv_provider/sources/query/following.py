@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
-from airflow_mv_provider.sources.projection import whole_plans
+from airflow_mv_provider.sources.projection import Plans
 from airflow_mv_provider.sources.query.spark_plan import num_aggregates, optimized, pinned_sql
 from airflow_mv_provider.sources.query.units import shape
 from airflow_mv_provider.sources.query.units.affected import Changes, Part, affected
@@ -105,7 +105,7 @@ class Followed:
 
 
 def followed(
-    spark: SparkSession, sql: str, inputs: Mapping[str, tuple[str, StructType]], key: Sequence[str]
+    spark: SparkSession, plans: Plans, sql: str, inputs: Mapping[str, tuple[str, StructType]], key: Sequence[str]
 ) -> Followed:
     """Return a query whose changes can be computed from those of its inputs.
 
@@ -123,7 +123,7 @@ def followed(
         possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
     author, ours = (pinned_sql(text, pinned) for text in (sql, explicit))
-    found, understood = (_explained(spark, text) for text in (author, ours))
+    found, understood = (plans.explained(text) for text in (author, ours))
     if optimized(found) != optimized(understood) or num_aggregates(understood) != num_grouped:
         raise NotIncrementalError("Spark and this package understand the query differently")
     result = spark.sql(author).schema
@@ -316,8 +316,3 @@ def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:
     pairs = zip(names, columns, strict=False)
     are_same = all(not n or _NOT_GIVEN.fullmatch(n) or n.lower() == c.lower() for n, c in pairs)
     return len(names) == len(columns) and are_same
-
-
-def _explained(spark: SparkSession, sql: str) -> str:
-    with whole_plans(spark):
-        return str(spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0])

@@ -22,7 +22,7 @@ from airflow_mv_provider.exceptions import StrategyError, UnpinnedTableError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 from airflow_mv_provider.sources.delta.model import DeltaSource
 from airflow_mv_provider.sources.delta.reader import DeltaReader
-from airflow_mv_provider.sources.projection import determinism, projected, projected_determinism, with_more
+from airflow_mv_provider.sources.projection import Plans, determinism, projected, projected_determinism, with_more
 from airflow_mv_provider.sources.query.following import Followed, Input, Kept, Touched, followed, net, signed, touched
 from airflow_mv_provider.sources.query.frontier import QueryFrontier
 from airflow_mv_provider.sources.query.model import NamedTable, Query
@@ -42,7 +42,9 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         self._inputs = {
             name: DeltaReader(spark, _source(given), warehouse, roots) for name, given in source.inputs.items()
         }
+        self._plans = Plans(spark)
         self._checked: str | None = None
+        self._judged: tuple[QueryFrontier, Determinism] | None = None
         self._kept = Kept(spark, [], [])
         self._followed: tuple[QueryFrontier, Followed | Obstacle] | None = None
 
@@ -138,7 +140,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         inputs = {name: (self._pinned(name, at), self._inputs[name].read(at).schema) for name, at in until.inputs}
         try:
             with understood("query"):
-                return followed(self._spark, self._source.sql, inputs, self.key)
+                return followed(self._spark, self._plans, self._source.sql, inputs, self.key)
         except NotIncrementalError as error:
             return error.obstacle
 
@@ -203,8 +205,12 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
 
     def determinism(self, frontier: QueryFrontier) -> Determinism:
         """Return whether Spark finds the query and its projection deterministic; see `SourceReader`."""
-        sql = self._sql(frontier)
-        found = determinism(self._spark, sql, self._source.sql, "query")
+        if self._judged is None or self._judged[0] != frontier:
+            self._judged = frontier, self._determinism(self._sql(frontier))
+        return self._judged[1]
+
+    def _determinism(self, sql: str) -> Determinism:
+        found = determinism(self._spark, sql, self._source.sql, "query", self._plans)
         if self._source.select and found.nondeterminism_reason is None:
             return projected_determinism(self._spark, self._source.select, f"({sql})")
         return found
@@ -232,8 +238,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
 
         raises : UnpinnedTableError
         """
-        explained = self._spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0]
-        if (other := unpinned_relation(explained)) is not None:
+        if (other := unpinned_relation(self._plans.explained(sql))) is not None:
             raise UnpinnedTableError("query", f"the query reads {other}, which is not among its inputs.")
         self._checked = sql
 
