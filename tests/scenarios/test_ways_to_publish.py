@@ -46,6 +46,17 @@ def _change_by_commits(lake: Any, n: int) -> None:
         lake.sql(f"INSERT INTO {{t}} VALUES ({1000 + n}, 1, 'new')", path="raw/orders")
 
 
+def _change_inputs(lake: Any, n: int) -> None:
+    """Let both inputs of a view list their changes; the view's rows are those of raw/orders."""
+    _change_by_commits(lake, n)
+    if n == 0:
+        lake.write("SELECT id % 30 AS id, id AS line FROM range(60)", "raw/lines")
+        lake.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", path="raw/lines")
+    else:
+        lake.sql(f"DELETE FROM {{t}} WHERE id = {n % 30}", path="raw/lines")
+        lake.sql(f"INSERT INTO {{t}} VALUES ({1000 + n}, {n}), ({2 * n % 40}, {n})", path="raw/lines")
+
+
 def _write_records(lake: Any, n: int) -> None:
     """Write a file of good records, one of which is new, and a broken one."""
     place = lake.root / "raw/orders"
@@ -54,6 +65,11 @@ def _write_records(lake: Any, n: int) -> None:
     (place / "1.json").write_text("\n".join([*lines, f'{{"id": {n}']) + "\n")
 
 
+_VIEW = {
+    "type": "query",
+    "sql": "SELECT o.id, o.p, max(o.v) AS v FROM orders o LEFT JOIN lines l ON l.id = o.id GROUP BY o.id, o.p",
+    "inputs": {"orders": "raw/orders", "lines": "raw/lines"},
+}
 _SOME, _SAME, _ALL = "if(id % 10 = {n} % 10, 'round {n}', concat('v', id))", "concat('v', id)", "concat('r{n} ', id)"
 
 
@@ -79,6 +95,9 @@ WAYS = {
     "replacement": Way(_write(_ALL, "{n}", "{n} + 40"), "WRITE", {"strategy": "replace"}),
     "replacement of partitions": Way(_write(_ALL, "{n}", "{n} + 40"), "WRITE", _PARTITIONED | {"strategy": "replace"}),
     "changes that the source lists": Way(_change_by_commits, "MERGE", _PARTITIONED),
+    "units of a view": Way(
+        _change_inputs, "MERGE", _PARTITIONED | {"source": _VIEW, "strategy": "incremental", "strict": True}
+    ),
     "with an error table": Way(
         _write_records,
         "MERGE",

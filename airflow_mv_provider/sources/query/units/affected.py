@@ -7,6 +7,7 @@ tuples, and what filters groups, is left out. More units than are touched do no 
     an outer join that may find no row     its changed rows are joined as if it were an inner one; conditions on the
                                            side that may be missing are left out, because they hold for missing rows
     EXISTS, IN, a subquery's value         the rows that it may look at, joined by its conditions with the outer rows
+    x NOT IN (SELECT y ...)                the same where x = y, where x is NULL, and where y is
     a derived table                        its changed rows: computed from changed rows if it only joins and filters,
                                            else all of its own affected units, before and after
 """
@@ -171,7 +172,37 @@ def _joined(
         )
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
     found.meta[_CHANGED] = changed.alias
-    return found.where(*conditions, copy=False) if conditions else found
+    return _beginning_with(changed.alias, found.where(*conditions, copy=False) if conditions else found)
+
+
+def _beginning_with(alias: str, select: exp.Select) -> exp.Select:
+    """Let a SELECT begin with one of its relations if that has few rows and an inner join: Spark keeps the order.
+
+    Relations with inner joins come first, and their conditions to WHERE, which outer joins after them do not change.
+    """
+    sources = relations(select)
+    movable: set[str] = set()
+    for each in sources:
+        on = None if each.join is None else each.join.args.get("on")
+        if _is_inner(each) and (on is None or tables_of(on) <= movable | {each.alias}):
+            movable.add(each.alias)
+    moved = [each for each in sources if each.alias in movable]
+    conditions = [c for each in moved if each.join is not None for c in conjuncts(each.join.args.get("on"))]
+    links = map(tables_of, [*conjuncts(select.args.get("where")), *conditions])
+    is_linked = any(alias in of and len(of) > 1 and of <= movable for of in links)
+    if not is_linked or any(each.join is not None and each.join.side == "RIGHT" for each in sources):
+        return select
+    first = next(each for each in moved if each.alias == alias)
+    others = [exp.Join(this=each.node, kind="CROSS") for each in moved if each is not first]
+    others += [each.join for each in sources if each.alias not in movable and each.join is not None]
+    select.set("from_", exp.From(this=first.node))
+    select.set("joins", others)
+    return select.where(*conditions, copy=False) if conditions else select
+
+
+def _is_inner(relation: Relation) -> bool:
+    join = relation.join
+    return join is None or (not join.side and join.kind in ("", "INNER", "CROSS"))
 
 
 def _by_subqueries(
@@ -183,15 +214,18 @@ def _by_subqueries(
     queries = [query for clause in clauses(select) for query in subqueries(clause)]
     for number, query in enumerate(queries):
         if changes.touch(query):
-            flat, inner = _flattened(select, query, wanted, f"{prefix}{number}_")
-            parts = [
-                *_by_relations(flat, wanted, changes, only=inner),
-                *_by_subqueries(flat, wanted, changes, f"{prefix}{number}_"),
-            ]
             outer = {each.alias for each in (*relations(select), *(select.args.get("laterals") or ()))}
-            for part in parts:
-                _check_linked(part, outer, query)
-            found += parts
+            links = _links(select, query)
+            for link in links:
+                flat, inner = _flattened(select, query, link, wanted, f"{prefix}{number}_")
+                parts = [
+                    *_by_relations(flat, wanted, changes, only=inner),
+                    *_by_subqueries(flat, wanted, changes, f"{prefix}{number}_"),
+                ]
+                if link is links[0]:
+                    for part in parts:
+                        _check_linked(part, outer, query)
+                found += parts
     return found
 
 
@@ -205,8 +239,43 @@ def _check_elsewhere(select: exp.Select, changes: Changes) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """What has to hold for an outer and an inner row of `x IN (SELECT y ...)` for the one to depend on the other.
+
+    Attributes:
+        outer: x; None if that does not matter.
+        inner: y; likewise.
+    """
+
+    outer: exp.Expr | None = None
+    inner: exp.Expr | None = None
+
+    @property
+    def condition(self) -> exp.Expr | None:
+        if self.outer is not None and self.inner is not None:
+            return exp.EQ(this=exp.Paren(this=self.outer), expression=exp.Paren(this=self.inner))
+        value = self.outer or self.inner
+        return None if value is None else exp.Is(this=exp.Paren(this=value), expression=exp.null())
+
+
+def _links(select: exp.Select, query: exp.Query) -> list[_Link]:
+    """Return of which links one holds; first that by which rows are found, if there is any.
+
+    NULL on either side makes IN unknown. Where it filters rows that is the same as false, but NOT IN is not true.
+    """
+    within, inner = query.parent, unwrapped(query)
+    if not isinstance(within, exp.In) or isinstance(within.this, exp.Tuple):
+        return [_Link()]
+    if not isinstance(inner, exp.Select) or not shows_inner_rows(inner):
+        return [_Link()]
+    outer, value = within.this, inner.expressions[0].unalias()
+    filters = any(each is within for each in conjuncts(select.args.get("where")))
+    return [_Link(outer, value)] if filters else [_Link(outer, value), _Link(outer=outer), _Link(inner=value)]
+
+
 def _flattened(
-    select: exp.Select, query: exp.Query, wanted: Sequence[exp.Expr], prefix: str
+    select: exp.Select, query: exp.Query, link: _Link, wanted: Sequence[exp.Expr], prefix: str
 ) -> tuple[exp.Select, frozenset[str]]:
     """Return a SELECT that joins the rows of a subquery, by its own conditions, and the aliases of these rows.
 
@@ -219,10 +288,10 @@ def _flattened(
         raise NotIncrementalError(
             "LATERAL VIEW in a subquery of a condition is not followed", "join a derived table instead"
         )
-    link = _link(query, inner)
     inner = inner.copy()
+    link = _Link(link.outer and link.outer.copy(), link.inner and link.inner.copy())
     aliases = {each.alias: f"{prefix}{each.alias}" for each in relations(inner)}
-    for node in [*inner.iter_expressions(), *([link.expressions[0]] if link is not None else [])]:
+    for node in [*inner.iter_expressions(), *([link.inner] if link.inner is not None else [])]:
         _rename(node, aliases)
     joins = []
     for each in relations(inner):
@@ -231,9 +300,8 @@ def _flattened(
     nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += [*conjuncts(inner.args.get("where")), *nested]
-    if link is not None:
-        same = exp.EQ(this=exp.Paren(this=link.this), expression=exp.Paren(this=link.expressions[0]))
-        conditions.append(exp.Coalesce(this=same, expressions=[exp.true()]))
+    if link.condition is not None:
+        conditions.append(link.condition)
     flat = exp.Select(
         expressions=[each.copy() for each in wanted],
         from_=select.args["from_"].copy(),
@@ -253,19 +321,6 @@ def _rename(node: exp.Expr, aliases: Mapping[str, str]) -> None:
         aliases = {name: other for name, other in aliases.items() if name not in hidden}
     for child in node.iter_expressions():
         _rename(child, aliases)
-
-
-def _link(query: exp.Query, inner: exp.Select) -> exp.In | None:
-    """Return for `x IN (SELECT y ...)` both sides, of which an outer and an inner row have the same value.
-
-    NULL on either side makes NOT IN unknown, not true, so it counts as the same.
-    """
-    within = query.parent
-    if not isinstance(within, exp.In):
-        return None
-    if isinstance(within.this, exp.Tuple) or not shows_inner_rows(inner):
-        return None
-    return exp.In(this=within.this.copy(), expressions=[inner.expressions[0].unalias().copy()])
 
 
 def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) -> None:
@@ -348,7 +403,7 @@ def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[e
                     found.args["from_"].set("this", rows)
                 else:
                     join.set("this", rows)
-                yield found
+                yield _beginning_with(each.alias, found)
 
 
 def _at(node: exp.Expr, side: Part, changes: Changes) -> exp.Expr:
