@@ -138,7 +138,7 @@ ROW = avro(GOOD, AVRO_ROW)
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"", "not a record of the Avro schema: 0 bytes"),
+        (b"", "not a record of the Avro schema: 0 bytes[.]"),
         (ROW[:-1], "not a record of the Avro schema"),
         (ROW + b"\x00", "not a record of the Avro schema"),
         (b"\xff" * 30, "not a record of the Avro schema: 30 bytes, ffff"),
@@ -151,7 +151,7 @@ ROW = avro(GOOD, AVRO_ROW)
 )
 @pytest.mark.sample(2)
 def test_bytes_that_are_no_record_of_avro_are_named(spark, value, words):
-    with pytest.raises(EventError, match=f"t, partition 0, offset 1: it is .*{words.removeprefix('it is ')}"):
+    with pytest.raises(EventError, match=f"t, partition 0, offset 1: .*{words}"):
         rows(spark, AVRO.codecs(spark)[0], ROW, value)
 
 

@@ -92,7 +92,10 @@ def end_of(content: Column) -> Column:
 def shown(content: Column) -> Column:
     """Return bytes as a message shows them: how many, and how they begin."""
     start = F.lower(F.hex(F.substring(content, 1, _NUM_SHOWN)))
-    return F.concat(F.length(content).cast("string"), F.lit(" bytes, "), start)
+    length = F.length(content)
+    return F.concat(
+        length.cast("string"), F.lit(" bytes"), F.when(length > 0, F.concat(F.lit(", "), start)).otherwise("")
+    )
 
 
 def has_valid_texts(value: Column, kind: DataType) -> Column:

@@ -118,7 +118,7 @@ def not_too_deep() -> Iterator[None]:
         yield
     except RecursionError as error:
         raise NotIncrementalError(
-            "its expressions are nested too deeply", "split a long chain of conditions"
+            "its expressions are nested too deeply", "join a table of the values that a long chain of conditions names"
         ) from error
 
 
