@@ -1,4 +1,7 @@
-"""A real Spark Connect server on loopback, in a process of its own, ended by its own pid."""
+"""A real Spark Connect server on loopback, in a process of its own, ended by its own pid.
+
+Its Spark is that of the interpreter that runs the tests, or of another one: then client and server have two versions.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
+from functools import cache
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC
@@ -18,9 +20,14 @@ from scripts.ports import free_port
 from tests import small_tables
 from tests.waiting import accepts, wait_for_server
 
-PACKAGES = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
-_SPARK_HOME = Path(pyspark.__file__).parent
 _PATIENCE_S = 300
+_INSTALLED = """
+import os, pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+packages = configure_spark_with_delta_pip(SparkSession.Builder())._options["spark.jars.packages"]
+print(os.path.dirname(pyspark.__file__), packages)
+"""
 _CONFS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -32,12 +39,29 @@ _CONFS = {
 }
 
 
+@cache
+def installed_with(python: str = sys.executable) -> tuple[str, str]:
+    """Return the home of the Spark that an interpreter has, and the Maven coordinates of Delta's jars for it."""
+    done = subprocess.run([python, "-c", _INSTALLED], capture_output=True, text=True, check=True)
+    home, packages = done.stdout.split()[-2:]
+    return home, packages
+
+
 class ConnectServer:
     """One server; whoever reaches it on this machine may use it."""
 
-    def __init__(self, directory: Path, port: int | None = None, *, jars: Sequence[str] = (), **confs: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int | None = None,
+        *,
+        jars: Sequence[str] = (),
+        python: str = sys.executable,
+        **confs: str,
+    ) -> None:
         self._directory = directory
-        self._confs, self._jars = confs, jars
+        self._confs, self._jars, self._python = confs, jars, python
+        home, packages = installed_with(python)
         self._log = directory / "connect.log"
         self._port = port or free_port()
         confs = small_tables.CONFS | _CONFS | IN_UTC | confs | {"spark.connect.grpc.binding.port": str(self._port)}
@@ -46,12 +70,12 @@ class ConnectServer:
             "--class",
             "org.apache.spark.sql.connect.service.SparkConnectServer",
             "--packages",
-            ",".join([PACKAGES, *jars]),
+            ",".join([packages, *jars]),
         ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [_SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "2g", *options],
-                env=os.environ | {"SPARK_HOME": str(_SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
+                [Path(home) / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "2g", *options],
+                env=os.environ | {"SPARK_HOME": home, "PYSPARK_PYTHON": python},
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -76,7 +100,7 @@ class ConnectServer:
 
     def again(self) -> ConnectServer:
         """Return a server that accepts connections in the place of this one, which was killed."""
-        server = ConnectServer(self._directory, self._port, jars=self._jars, **self._confs)
+        server = ConnectServer(self._directory, self._port, jars=self._jars, python=self._python, **self._confs)
         server.wait()
         return server
 

@@ -3,7 +3,7 @@
     .venv/bin/pytest --connect tests/engine tests/scenarios
 
 runs the tests of the engine once more, with a client that has no JVM of its own. Tests of what only a JVM in this
-process has are marked `in_process` and left out then.
+process has are marked `in_process` and left out then. `--server-of PYTHON` serves another interpreter's Spark.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _SPLIT = ("tests/scenarios/test_other_hands.py",)
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("engines")
     group.addoption("--connect", action="store_true", help="run the tests of the engine on a Spark Connect server")
+    group.addoption("--server-of", default=sys.executable, help="the interpreter whose Spark --connect serves")
     group.addoption("--no-connectors", action="store_true", help="start Spark without its jars for Kafka and Avro")
 
 
@@ -98,15 +99,15 @@ def _turn(path: str) -> int:
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The one session of the run: two cores, few shuffle partitions; a suite that starts JVMs dies of old age."""
     if request.config.getoption("--connect"):
-        yield from _on_a_server(tmp_path_factory)
+        yield from _on_a_server(tmp_path_factory, request.config.getoption("--server-of"))
     else:
         yield from _in_this_process(has_connectors=not request.config.getoption("--no-connectors"))
 
 
-def _on_a_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def _on_a_server(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[Any]:
     from airflow_mv_provider.spark.session import connect_session
 
-    server = ConnectServer(tmp_path_factory.mktemp("connect"))
+    server = ConnectServer(tmp_path_factory.mktemp("connect"), python=python)
     try:
         server.wait()
         session = connect_session(server.url)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mv_provider.spark.packages import delta_packages
 from tests.cli.elsewhere import wait_for_the_lease
 from tests.conftest import read_independently
-from tests.connect import PACKAGES
 from tests.standalone import SPARK_HOME, cluster
 
 __all__ = ["cluster"]
@@ -26,13 +26,13 @@ TABLES = "tables: [{name: orders, source: {type: delta, path: raw/orders}, key: 
 def submit(
     amv,
     *arguments: str,
-    packages: str | None = PACKAGES,
+    has_delta: bool = True,
     master: str = "local[2]",
     dies_at: str | None = None,
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     given = {"AMV_DATABASE_URL_FILE": amv.file(amv.url, "database-url"), "PYSPARK_PYTHON": sys.executable}
-    options = ["--packages", packages] if packages else []
+    options = ["--packages", delta_packages()] if has_delta else []
     (amv.root / "events").mkdir(exist_ok=True)
     confs = ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
     confs += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
@@ -69,11 +69,11 @@ def test_a_submitted_program_refreshes_the_table(amv, spark):
 def test_a_submitted_program_passes_exit_code_and_error_on(amv):
     amv("apply", amv.file(TABLES))
 
-    missing, unknown = submit(amv, "orders", "--json", packages=None), submit(amv, "nope", "--json", packages=None)
-    lost = submit(amv, "orders", "--json", packages=None, AMV_DATABASE_URL="postgresql://u:c4n4ry@127.0.0.1:1/x")
+    missing, unknown = submit(amv, "orders", "--json", has_delta=False), submit(amv, "nope", "--json", has_delta=False)
+    lost = submit(amv, "orders", "--json", has_delta=False, AMV_DATABASE_URL="postgresql://u:c4n4ry@127.0.0.1:1/x")
 
     assert (missing.returncode, unknown.returncode, lost.returncode) == (1, 1, 75)
-    assert f"--packages {PACKAGES}" in json.loads(missing.stdout)["error"]["hint"]
+    assert f"--packages {delta_packages()}" in json.loads(missing.stdout)["error"]["hint"]
     assert json.loads(unknown.stdout)["error"]["code"] == "MV-TABLE-UNKNOWN"
     assert json.loads(lost.stdout)["error"]["code"] == "MV-DATABASE-UNAVAILABLE"
     assert "c4n4ry" not in lost.stdout + lost.stderr

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,30 +29,38 @@ CORE = (
 )
 
 
+# What a client of one version asks of a server of another: each sort of statement, and errors by their conditions.
+BETWEEN = ("refresh", "incremental", "evolution", "error_table", "checks", "followed_queries")
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def python(request: pytest.FixtureRequest, install: Callable[..., Path]) -> Path:
+    """The interpreter of an environment with another Spark."""
+    spark = f"pyspark[connect]=={request.param}"
+    place = install(f"spark-{request.param}", spark, "delta-spark>=4.4,!=4.4.1", *NEEDED, is_with_wheel=False)
+    return place / "venv/bin/python"
+
+
 @pytest.mark.parametrize("engine", ["in_process", "connect"])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_the_engines_core_tests_pass(install: Callable[..., Path], version: str, engine: str) -> None:
-    place = install(
-        f"spark-{version}", f"pyspark[connect]=={version}", "delta-spark>=4.4,!=4.4.1", *NEEDED, is_with_wheel=False
-    )
-    files = [f"tests/engine/test_{name}.py" for name in CORE]
-    options = ["--connect"] if engine == "connect" else ["--no-connectors"]
-    command = [
-        place / "venv/bin/python",
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "default",
-        *options,
-        *files,
-    ]
+def test_the_engines_core_tests_pass(python: Path, engine: str) -> None:
+    assert passed(python, ["--connect"] if engine == "connect" else ["--no-connectors"], CORE) > 100
+
+
+@pytest.mark.parametrize("newest", ["client", "server"])
+def test_client_and_server_may_have_different_versions(python: Path, newest: str) -> None:
+    client, server = (sys.executable, python) if newest == "client" else (python, sys.executable)
+
+    assert passed(client, ["--connect", "--server-of", str(server)], BETWEEN) > 50
+
+
+def passed(python: str | Path, options: Sequence[str], names: Sequence[str]) -> int:
+    """Run the engine's tests of these names in an environment; return how many have passed, all of those that ran."""
+    files = [f"tests/engine/test_{name}.py" for name in names]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default", *options, *files]
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AMV_", "PYTEST_", "PYSPARK_"))}
 
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout[-6000:]
     (num_passed,) = re.findall(r"(\d+) passed", done.stdout)
-    assert int(num_passed) > 100
+    return int(num_passed)
