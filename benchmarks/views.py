@@ -1,23 +1,28 @@
 """Views that follow their inputs, beside the whole query and a comparison of all of its result; TPC-H's tables.
 
-    python benchmarks/views.py [--scale 1] [--runs 3] [--view revenue ...] [--out FILE.json]
+    python benchmarks/views.py [--scale 1] [--runs 3] [--view revenue ...] [--pipelines] [--out FILE.json]
 
 Of each view there are two tables: one is refreshed incrementally, the other computes everything and compares it. Both
 are refreshed by turns after each change, and both have to be equal to the query at the end. Printed are medians of
 seconds, the part that following took, what `strategy: auto` chooses, and what it expects. The first run of each case is
-left out, while the JVM still compiles.
+left out, while the JVM still compiles. With --pipelines each view is also a materialized view of Spark's declarative
+pipelines, which empty it and fill it again: seconds from the start of a run to its end, without Spark's own start.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +38,7 @@ from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.sources.query.spark_plan import pinned_sql
 from airflow_mv_provider.spark import session
 from tests import tpch
+from tests.connect import ConnectServer
 
 INPUTS = ("customer", "orders", "lineitem")
 LINES = (
@@ -51,6 +57,13 @@ RENAMED = (
     "UPDATE {customer} SET c_name = concat(c_name, '!') WHERE c_custkey BETWEEN {run} * 100 + 1 AND {run} * 100 + 100"
 )
 TENTH = "UPDATE {lineitem} SET l_quantity = l_quantity + 1 WHERE pmod(xxhash64(l_orderkey, {run}), 10) = 3"
+
+
+_INPUT = """
+@dp.temporary_view(name="{name}")
+def {name}():
+    return spark.read.format("delta").load("{path}")
+"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,7 @@ class Warehouse:
         self.home, self.spark = home, session.local_session()
         settings = Settings(f"sqlite:///{home}/mv.db", str(home))
         self.refresher = Refresher(open_store(settings), settings, lambda: self.spark)
-        self.num_changes = 0
+        self.num_changes = self.num_runs = 0
         generator = Path(sys.executable).parent / "tpchgen-cli"
         command = [str(generator), "parquet", "--scale-factor", str(scale), "--output-dir", str(home), "--tables"]
         subprocess.run([*command, ",".join(INPUTS)], check=True, capture_output=True)
@@ -135,6 +148,55 @@ class Warehouse:
         places = {name: self.at(name) for name in INPUTS}
         for each in statements:
             self.spark.sql(each.format(**places, run=self.num_changes, new=self.num_changes * 10**9))
+
+    def pipeline(self, view: View) -> float:
+        """Return the seconds that a run of Spark's declarative pipeline takes that fills a view of this query.
+
+        It is a new view each time: over a Delta table that is there already the run fails.
+        """
+        self.num_runs += 1
+        home = self.home / f"pipeline-{self.num_runs}"
+        (home / "transformations").mkdir(parents=True)
+        spec = {"name": "views", "storage": (home / "storage").as_uri()}
+        (home / "spark-pipeline.yml").write_text(
+            json.dumps(spec | {"libraries": [{"glob": {"include": "transformations/**"}}]})
+        )
+        inputs = (_INPUT.format(name=each, path=self.home / "raw" / each) for each in INPUTS if each in view.sql)
+        (home / "transformations" / "inputs.py").write_text("from pyspark import pipelines as dp\n" + "".join(inputs))
+        sql = f"CREATE MATERIALIZED VIEW filled_{self.num_runs} USING delta AS {view.sql}"
+        (home / "transformations" / "filled.sql").write_text(sql)
+        command = [Path(sys.executable).parent / "spark-pipelines", "--remote", self.server.url, "run"]
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        began, said = 0.0, []
+        with subprocess.Popen(
+            [*command, "--spec", home / "spark-pipeline.yml"],
+            cwd=home,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                said.append(line)
+                if "Starting run" in line:
+                    began = time.monotonic()
+                if "Run is COMPLETED" in line:
+                    return time.monotonic() - began
+        raise SystemExit("".join(said[-40:]))
+
+    @cached_property
+    def server(self) -> ConnectServer:
+        """What the pipelines run on, with Spark's own defaults for what the tests' servers do without."""
+        defaults = {"spark.sql.adaptive.enabled": "true", "spark.sql.codegen.wholeStage": "true"}
+        defaults |= {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.buffer.pageSize": "16m"}
+        found = ConnectServer(self.home, **(defaults | {"spark.sql.shuffle.partitions": "8"}))
+        found.wait()
+        return found
+
+    def close(self) -> None:
+        if "server" in vars(self):
+            self.server.kill()
 
     def refresh(self, name: str) -> RefreshReport:
         report = self.refresher.refresh(name, command_line_caller())
@@ -176,14 +238,21 @@ def measured(warehouse: Warehouse, names: tuple[str, str], statements: tuple[str
     }
 
 
-def cases(warehouse: Warehouse, wanted: list[str], runs: int) -> Iterator[dict[str, Any]]:
+def cases(warehouse: Warehouse, wanted: list[str], runs: int, *, with_pipelines: bool) -> Iterator[dict[str, Any]]:
     for name in wanted:
         view = VIEWS[name]
         names = warehouse.add(name, view)
         for case, statements in view.cases.items():
-            yield {"view": name, "case": case} | measured(warehouse, names, statements, runs)
+            found = measured(warehouse, names, statements, runs)
+            fills = [warehouse.pipeline(view) for _ in range(runs)] if with_pipelines else []
+            pipeline = statistics.median(fills[1:] or fills) if fills else None
+            yield {"view": name, "case": case, "pipeline": pipeline} | found
         for each in names:
             warehouse.check(each, view)
+
+
+def _shown(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f}"
 
 
 def main() -> None:
@@ -191,11 +260,12 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--view", action="append", choices=VIEWS)
+    parser.add_argument("--pipelines", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     found = []
-    with tempfile.TemporaryDirectory() as home:
-        for case in cases(Warehouse(Path(home), given.scale), given.view or list(VIEWS), given.runs):
+    with tempfile.TemporaryDirectory() as home, closing(Warehouse(Path(home), given.scale)) as warehouse:
+        for case in cases(warehouse, given.view or list(VIEWS), given.runs, with_pipelines=given.pipelines):
             found.append(case)
             print(f"{case['view']}, {case['case']}: {case['ratio']:.2f} ({case['units']})", flush=True)
     rows = [
@@ -204,14 +274,13 @@ def main() -> None:
             *(f"{each['seconds'][way]:.1f}" for way in ("incremental", "whole")),
             f"{each['ratio']:.2f}",
             each["chosen"],
-            *(
-                "-" if (s := each["expected"].get(way)) is None else f"{s:.1f}"
-                for way in ("incremental", "corrections")
-            ),
+            *(_shown(each["expected"].get(way)) for way in ("incremental", "corrections")),
+            _shown(each["pipeline"]),
         )
         for each in found
     ]
-    print("\n".join(table(("view", "followed", "whole", "ratio", "chosen", "expected", "whole, expected"), rows)))
+    columns = ("view", "followed", "whole", "ratio", "chosen", "expected", "whole, expected", "pipeline")
+    print("\n".join(table(columns, rows)))
     if given.out:
         given.out.write_text(json.dumps({"scale": given.scale, "cases": found}, indent=1) + "\n", encoding="utf-8")
 
