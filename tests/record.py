@@ -103,6 +103,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+def _is_named(case: dict[str, Any]) -> bool:
+    """True if a record tells of a case by its name: which victim, which version, or what failed."""
+    return bool(case["victim"]) or case["test"].startswith("tests/matrix/") or case["outcome"] == "failed"
+
+
 class _Recorder:
     """Collects the cases of a run; one test is one case unless it has named its own.
 
@@ -148,7 +153,7 @@ class _Recorder:
             "outcomes": Counter(case["outcome"] for case in every),
             "victims": victims,
             "files": dict(sorted(files.items())),
-            "cases": [case for case in every if case["victim"] or case["outcome"] == "failed"],
+            "cases": [case for case in every if _is_named(case)],
         }
         write(self._file, document)
         if not document["outcomes"]["failed"]:
