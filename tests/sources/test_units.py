@@ -307,6 +307,17 @@ def test_each_unit_that_differs_is_found_and_computed_from_restricted_inputs():
         " GROUP BY a.k, a.x > (SELECT avg(i.x) FROM a AS i)",
         "SELECT a.k, a.x FROM a"
         " WHERE EXISTS (SELECT 1 FROM b AS a WHERE a.x = 1 UNION ALL SELECT 1 FROM c AS a WHERE a.y = 2)",
+        "SELECT e.k, count(*) AS n FROM (SELECT k, x FROM a UNION ALL SELECT x, k FROM a) AS e GROUP BY e.k",
+        "SELECT u.k, u.x FROM (SELECT k, x FROM a UNION ALL SELECT y, x FROM b) AS u",
+        "SELECT a.k FROM a WHERE (a.x, a.y > 0) NOT IN (SELECT i.x, i.y IN (SELECT c.x FROM c) FROM b AS i"
+        " WHERE i.k = a.k)",
+        "SELECT a.k FROM a WHERE (SELECT i.x IN (SELECT c.x FROM c) FROM b AS i WHERE i.k = a.k"
+        " ORDER BY i.x, i.y LIMIT 1) IS NULL",
+        "SELECT a.k FROM a WHERE EXISTS (SELECT i.x IN (SELECT c.x FROM c) AND i.y > 1 FROM b AS i WHERE i.k = a.k)",
+        "SELECT a.k FROM a WHERE a.y NOT IN (SELECT b.x IN (SELECT c.x FROM c) AND b.y > 0 FROM b WHERE b.k = a.k)",
+        "SELECT a.k FROM a WHERE a.x NOT IN (0, (SELECT max(b.x) FROM b WHERE b.k = a.k))",
+        "SELECT a.k FROM a WHERE a.x NOT IN (0, (SELECT max(b.x) FROM b WHERE b.k = 1))",
+        "SELECT a.k FROM a LEFT JOIN b ON b.k = a.k JOIN c ON c.k = a.k AND c.x IS NOT b.x",
     ],
 )
 def test_rows_that_others_put_in_their_place_are_not_missed(sql):
@@ -338,6 +349,11 @@ def test_none_is_missed_in_100_000_histories(first):
         ("SELECT a.k FROM a WHERE x > (SELECT avg(x) FROM b)", "a subquery over b decides about every row"),
         ("SELECT k FROM a JOIN b ON a.k = b.k AND EXISTS (SELECT 1 FROM b AS i)", "Ambiguous|not understood"),
         ("SELECT a.k FROM a LEFT JOIN (b JOIN c ON b.k = c.k) ON a.k = b.k", "joins in parentheses"),
+        ("SELECT a.k FROM a LEFT ANTI JOIN b AS t ON t.k = a.y JOIN c AS t ON t.k = a.k", "the same alias"),
+        (
+            "SELECT a.k FROM a WHERE a.x NOT IN (SELECT b.k FROM b GROUP BY b.k WITH ROLLUP HAVING count(*) > 2)",
+            "a subquery over b decides about every row",
+        ),
         ("SELECT t.k FROM a AS t(x, k, y)", "names of columns behind an input's alias"),
         ("SELECT k, rank() OVER w AS r FROM a WINDOW w AS (PARTITION BY k ORDER BY x)", "a named window"),
         ("SELECT a.k FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k IN (SELECT c.k FROM c))", "decides about every"),

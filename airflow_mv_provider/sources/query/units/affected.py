@@ -184,7 +184,8 @@ def _beginning_with(alias: str, select: exp.Select) -> exp.Select:
     movable: set[str] = set()
     for each in sources:
         on = None if each.join is None else each.join.args.get("on")
-        if _is_inner(each) and (on is None or tables_of(on) <= movable | {each.alias}):
+        is_free = _is_inner(each) and not isinstance(each.node, exp.Lateral)
+        if is_free and (on is None or tables_of(on) <= movable | {each.alias}):
             movable.add(each.alias)
     moved = [each for each in sources if each.alias in movable]
     conditions = [c for each in moved if each.join is not None for c in conjuncts(each.join.args.get("on"))]
@@ -265,7 +266,9 @@ def _links(select: exp.Select, query: exp.Query) -> list[_Link]:
     NULL on either side makes IN unknown. Where it filters rows that is the same as false, but NOT IN is not true.
     """
     within, inner = query.parent, unwrapped(query)
-    if not isinstance(within, exp.In) or isinstance(within.this, exp.Tuple):
+    if not isinstance(within, exp.In) or query.arg_key != "query" or isinstance(query.this, exp.Subquery):
+        return [_Link()]  # among them x IN (1, (SELECT ...)), in which it is one value
+    if isinstance(within.this.unnest(), exp.Tuple | exp.Struct):
         return [_Link()]
     if not isinstance(inner, exp.Select) or not shows_inner_rows(inner):
         return [_Link()]
@@ -299,7 +302,9 @@ def _flattened(
         joins.append(exp.Join(this=each.node, kind="CROSS") if each.join is None else each.join)
     nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
-    conditions += [*conjuncts(inner.args.get("where")), *nested]
+    conditions += conjuncts(inner.args.get("where"))
+    # What is computed beside them filters nothing; it is here for the subqueries in it.
+    conditions += [exp.Coalesce(this=each.unalias(), expressions=[exp.true()]) for each in nested]
     if link.condition is not None:
         conditions.append(link.condition)
     flat = exp.Select(
@@ -354,7 +359,8 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
         return []
     check_unlimited(query)
     if isinstance(query, exp.Union) and not query.args.get("distinct") and has_equal_types(query):
-        return [*_changed_in(unwrapped(query.left), sign, changes), *_changed_in(unwrapped(query.right), sign, changes)]
+        branches = (unwrapped(query.left), unwrapped(query.right))
+        return [_called(each, named(query)) for branch in branches for each in _changed_in(branch, sign, changes)]
     if isinstance(query, exp.Select) and _only_joins(query, changes):
         return list(_by_one_sign(query, sign, changes))
     units = sorted(unit_columns(query))
@@ -377,6 +383,13 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
     ]
     is_touched = exp.Exists(this=exp.select("1").from_(found).where(*same))
     return [exp.select(*(exp.column(n, "_mv_rows", quoted=True) for n in names)).from_(rows).where(is_touched)]
+
+
+def _called(query: exp.Query, names: Sequence[str]) -> exp.Query:
+    """Give a part of a UNION the names of the whole: those of its first part."""
+    pairs = zip(query.selects, names, strict=True)
+    query.set("expressions", [each.unalias().as_(name, quoted=True) for each, name in pairs])
+    return query
 
 
 def _only_joins(select: exp.Select, changes: Changes) -> bool:

@@ -181,7 +181,8 @@ def shows_inner_rows(select: exp.Select) -> bool:
     """
     looked_for = select.expressions[0].unalias()
     group = select.args.get("group")
-    is_of_one_row = not is_grouped(select) or bool(group and looked_for in group.expressions)
+    has_totals = group is not None and any(group.args.get(kind) for kind in ("rollup", "cube", "grouping_sets"))
+    is_of_one_row = not is_grouped(select) or bool(group and looked_for in group.expressions and not has_totals)
     return is_of_one_row and not windows(select) and not (select.args.get("limit") or select.args.get("offset"))
 
 
@@ -216,6 +217,9 @@ def relations(select: exp.Select) -> list[Relation]:
         raise NotIncrementalError(
             "RIGHT JOIN is followed only between the first two relations", "write it as LEFT JOIN"
         )
+    aliases = [each.alias for each in (*found, *(select.args.get("laterals") or ()))]
+    if len({*aliases}) < len(aliases):
+        raise NotIncrementalError("two relations have the same alias", "give each its own")
     return found
 
 
@@ -238,8 +242,23 @@ def optional(select: exp.Select) -> frozenset[str]:
 
 def has_equal_types(query: exp.SetOperation) -> bool:
     """True if both parts of a UNION are known to have the same types, so that no value changes its type."""
-    parts = [[each.unalias().type for each in unwrapped(part).selects] for part in (query.left, query.right)]
-    return parts[0] == parts[1] and not any(kind is None or kind.is_type("unknown", "null") for kind in parts[0])
+    parts = [_known_types(unwrapped(part)) for part in (query.left, query.right)]
+    return parts[0] is not None and parts[0] == parts[1]
+
+
+def _known_types(query: exp.Query) -> list[exp.DataType] | None:
+    """Return the types of a query's columns if they are those of inputs, or casts: sqlglot's of others may be wrong."""
+    if isinstance(query, exp.SetOperation):
+        return _known_types(unwrapped(query.left)) if has_equal_types(query) else None
+    tables = {each.alias for each in relations(query) if isinstance(each.node, exp.Table)}  # type: ignore[arg-type]
+    found = []
+    for each in query.selects:
+        value = each.unalias()
+        is_known = isinstance(value, exp.Cast) or (isinstance(value, exp.Column) and value.table in tables)
+        if not is_known or value.type is None or value.type.is_type("unknown", "null"):
+            return None
+        found.append(value.type)
+    return found
 
 
 def summarizes(node: exp.Expr) -> bool:
