@@ -21,12 +21,11 @@ from tests import small_tables
 from tests.waiting import accepts, wait_for_server
 
 _PATIENCE_S = 300
+_ROOT = Path(__file__).parent.parent
 _INSTALLED = """
 import os, pyspark
-from delta import configure_spark_with_delta_pip
-from pyspark.sql import SparkSession
-packages = configure_spark_with_delta_pip(SparkSession.Builder())._options["spark.jars.packages"]
-print(os.path.dirname(pyspark.__file__), packages)
+from airflow_mv_provider.spark.packages import delta_packages
+print(os.path.dirname(pyspark.__file__), delta_packages())
 """
 _CONFS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -42,7 +41,7 @@ _CONFS = {
 @cache
 def installed_with(python: str = sys.executable) -> tuple[str, str]:
     """Return the home of the Spark that an interpreter has, and the Maven coordinates of Delta's jars for it."""
-    done = subprocess.run([python, "-c", _INSTALLED], capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-c", _INSTALLED], cwd=_ROOT, capture_output=True, text=True, check=True)
     home, packages = done.stdout.split()[-2:]
     return home, packages
 

@@ -321,12 +321,14 @@ def test_each_unit_that_differs_is_found_and_computed_from_restricted_inputs():
     ],
 )
 def test_rows_that_others_put_in_their_place_are_not_missed(sql):
-    query = shape.parsed(sql, SCHEMA)
+    query, found = shape.parsed(sql, SCHEMA), Counter[str]()
     for seed in range(150):
         chance = random.Random(seed)
         tables = changed_tables(chance)
-        check(query, sql, tables, chance)
+        found[check(query, sql, tables, chance)] += 1
         tables.db.close()
+
+    assert found["followed"] + found["restricted"] > 0
 
 
 @pytest.mark.slow
@@ -334,6 +336,19 @@ def test_rows_that_others_put_in_their_place_are_not_missed(sql):
 @pytest.mark.parametrize("first", range(0, 20_000, 2_000))
 def test_none_is_missed_in_100_000_histories(first):
     check_many(range(first, first + 2_000))
+
+
+@pytest.mark.parametrize(
+    ("second", "are_equal"),
+    [("p", True), ("CAST(x AS DECIMAL(10, 2))", True), ("p * p", False), ("round(p, 1)", False), ("x", False)],
+)
+def test_types_of_a_union_are_known_only_of_columns_and_casts(second, are_equal):
+    """sqlglot takes DECIMAL(10, 2) squared for the same type; Spark makes it DECIMAL(21, 4)."""
+    columns = {"a": {"k": "int", "p": "decimal(10,2)"}, "b": {"k": "int", "p": "decimal(10,2)", "x": "int"}}
+
+    query = shape.parsed(f"SELECT k, p FROM a UNION ALL SELECT k, {second} FROM b", columns)
+
+    assert shape.has_equal_types(query) == are_equal
 
 
 @pytest.mark.parametrize(

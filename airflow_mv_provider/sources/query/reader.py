@@ -43,7 +43,6 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
             name: DeltaReader(spark, _source(given), warehouse, roots) for name, given in source.inputs.items()
         }
         self._plans = Plans(spark)
-        self._checked: str | None = None
         self._judged: tuple[QueryFrontier, Determinism] | None = None
         self._kept = Kept(spark, [], [])
         self._followed: tuple[QueryFrontier, Followed | Obstacle] | None = None
@@ -74,8 +73,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         with understood("query"):
             rows = self._spark.sql(sql)
             _ = rows.schema  # over Spark Connect this is the first analysis
-            if sql != self._checked:
-                self._check(sql)
+            self._check(sql)
         return rows
 
     def changes(self, since: Frontier, until: QueryFrontier) -> Changeset:
@@ -240,7 +238,6 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         """
         if (other := unpinned_relation(self._plans.explained(sql))) is not None:
             raise UnpinnedTableError("query", f"the query reads {other}, which is not among its inputs.")
-        self._checked = sql
 
 
 def _affected(of: Followed, changed: Sequence[str]) -> tuple[str, ...] | Obstacle:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from sqlglot import exp
 
@@ -48,6 +48,7 @@ Named = Callable[[str, Part], str]
 """The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
 _SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
 _CHANGED = "changed"
+_QueryT = TypeVar("_QueryT", bound=exp.Query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,7 @@ def _affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[
             *_affected(unwrapped(query.left), units, changes),
             *_affected(unwrapped(query.right), units, changes),
         ]
-        for each in found:
-            again = zip(each.expressions, units, strict=True)
-            each.set("expressions", [selected.unalias().as_(names[unit], quoted=True) for selected, unit in again])
-        return found
+        return [_called(each, [names[unit] for unit in units]) for each in found]
     assert isinstance(query, exp.Select)
     wanted = [query.expressions[position].unalias().as_(names[position], quoted=True) for position in units]
     return [*_by_relations(query, wanted, changes), *_by_subqueries(query, wanted, changes)]
@@ -385,7 +383,7 @@ def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Quer
     return [exp.select(*(exp.column(n, "_mv_rows", quoted=True) for n in names)).from_(rows).where(is_touched)]
 
 
-def _called(query: exp.Query, names: Sequence[str]) -> exp.Query:
+def _called(query: _QueryT, names: Sequence[str]) -> _QueryT:
     """Give a part of a UNION the names of the whole: those of its first part."""
     pairs = zip(query.selects, names, strict=True)
     query.set("expressions", [each.unalias().as_(name, quoted=True) for each, name in pairs])
