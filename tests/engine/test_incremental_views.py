@@ -253,6 +253,24 @@ def test_small_views_are_computed_as_a_whole_unless_incremental_was_asked_for(vi
     views.follows()
 
 
+@pytest.mark.in_test_all
+def test_view_is_computed_as_a_whole_where_spark_rejects_what_would_find_its_units(views):
+    """Two columns of a derived table have one name, which nobody asks for."""
+    views.of(
+        "SELECT u.region, count(*) AS n FROM (SELECT DISTINCT c.customer_id, o.customer_id, c.region FROM customers c"
+        " JOIN orders o ON o.customer_id = c.customer_id) AS u GROUP BY u.region",
+        ["region"],
+    )
+    views.change("DELETE FROM {orders} WHERE customer_id IN (3, 4)")
+
+    report = views.lake.refresh(strategy="incremental")
+
+    assert report.strategy == "corrections"
+    assert "changes cannot be read" in report.reason
+    views.is_the_query()
+    assert views.lake.spark.catalog.listTables() == []
+
+
 def test_every_so_often_the_changes_are_compared_with_the_whole_query(views):
     """The change feed of an input has one wrong value, as a disk would give it."""
     views.lake.spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")

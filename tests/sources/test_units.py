@@ -339,14 +339,23 @@ def test_none_is_missed_in_100_000_histories(first):
 
 
 @pytest.mark.parametrize(
-    ("second", "are_equal"),
-    [("p", True), ("CAST(x AS DECIMAL(10, 2))", True), ("p * p", False), ("round(p, 1)", False), ("x", False)],
+    ("first", "second", "are_equal"),
+    [
+        ("p", "p", True),
+        ("p", "CAST(x AS DECIMAL(10, 2))", True),
+        ("'web'", "'shop'", True),
+        ("p", "p * p", False),
+        ("p", "round(p, 1)", False),
+        ("p", "x", False),
+        ("1.5", "2.25", False),
+        ("1", "3000000000", False),
+    ],
 )
-def test_types_of_a_union_are_known_only_of_columns_and_casts(second, are_equal):
+def test_types_of_a_union_are_known_only_of_columns_casts_and_texts(first, second, are_equal):
     """sqlglot takes DECIMAL(10, 2) squared for the same type; Spark makes it DECIMAL(21, 4)."""
     columns = {"a": {"k": "int", "p": "decimal(10,2)"}, "b": {"k": "int", "p": "decimal(10,2)", "x": "int"}}
 
-    query = shape.parsed(f"SELECT k, p FROM a UNION ALL SELECT k, {second} FROM b", columns)
+    query = shape.parsed(f"SELECT k, {first} AS v FROM a UNION ALL SELECT k, {second} FROM b", columns)
 
     assert shape.has_equal_types(query) == are_equal
 

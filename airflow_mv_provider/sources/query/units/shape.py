@@ -247,14 +247,15 @@ def has_equal_types(query: exp.SetOperation) -> bool:
 
 
 def _known_types(query: exp.Query) -> list[exp.DataType] | None:
-    """Return the types of a query's columns if they are those of inputs, or casts: sqlglot's of others may be wrong."""
+    """Return the types of a query's columns if they are of inputs, casts or texts: sqlglot's of others may be wrong."""
     if isinstance(query, exp.SetOperation):
         return _known_types(unwrapped(query.left)) if has_equal_types(query) else None
     tables = {each.alias for each in relations(query) if isinstance(each.node, exp.Table)}  # type: ignore[arg-type]
     found = []
     for each in query.selects:
         value = each.unalias()
-        is_known = isinstance(value, exp.Cast) or (isinstance(value, exp.Column) and value.table in tables)
+        is_column = isinstance(value, exp.Column) and value.table in tables
+        is_known = is_column or value.is_string or isinstance(value, exp.Cast)
         if not is_known or value.type is None or value.type.is_type("unknown", "null"):
             return None
         found.append(value.type)
