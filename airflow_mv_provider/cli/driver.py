@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_mv_provider.cli.answer import aside, refresh_answer, unexpected, write_output
+from airflow_mv_provider.cli.opened import opened_store
 from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.progress_bar import watcher
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
@@ -26,7 +27,7 @@ from airflow_mv_provider.core.scope.request import check_note, parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text.refresh_text import error_text, refresh_text
-from airflow_mv_provider.runner.local import command_line_caller, open_store
+from airflow_mv_provider.runner.local import command_line_caller
 from airflow_mv_provider.runner.settings import from_environment, secrets_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _report(
             check_note(request)
         settings = from_environment()
         secrets = secrets_of(settings)
-        store = open_store(settings)
+        store = opened_store(settings)
         from airflow_mv_provider.runner.refresh import Refresher
 
         is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit for its Python program

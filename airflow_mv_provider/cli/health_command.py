@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from airflow_mv_provider.cli.answering import Answer, answering
+from airflow_mv_provider.cli.opened import opened_store
 from airflow_mv_provider.core.health.health import Health, exit_code
 from airflow_mv_provider.core.health.health_changes import release_changes, release_health
 from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.report_text.health_text import changes_text, health_text
-from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def health(settings: Settings, name: str | None, history: bool) -> Answer:
 
     Exit code 0 if no table is stalled; 75 if a retry may end what stalls them, 1 if a person must act.
     """
-    store = open_store(settings)
+    store = opened_store(settings)
     if history:
         if name is None:
             problem = "--history is about one table, or an ingestion."

@@ -7,9 +7,9 @@ from dataclasses import asdict
 import click
 
 from airflow_mv_provider.cli.answering import Answer, answering
+from airflow_mv_provider.cli.opened import opened_store
 from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.report_text.history_text import history_csv, history_text, ledger_text
-from airflow_mv_provider.runner.local import open_store
 from airflow_mv_provider.runner.settings import Settings
 
 _MAX_LISTED = 1_000_000
@@ -26,7 +26,7 @@ _MAX_LISTED = 1_000_000
 @answering
 def history(settings: Settings, name: str, limit: int | None, since: str | None, as_csv: bool) -> Answer:
     """List a table's refreshes, newest first."""
-    store = open_store(settings)
+    store = opened_store(settings)
     limit = limit or (20 if since is None else _MAX_LISTED)
     reports = store.history(store.table(name).id, limit, parse_since(name, since))
     text = history_csv(reports) if as_csv else history_text(name, reports)
@@ -40,6 +40,6 @@ def history(settings: Settings, name: str, limit: int | None, since: str | None,
 @answering
 def ledger(settings: Settings, name: str, start: str | None, end: str | None) -> Answer:
     """Show which intervals of a table are done, failed, running or missing."""
-    store = open_store(settings)
+    store = opened_store(settings)
     entries = store.ledger(store.table(name).id, start, end)
     return Answer({"table": name, "intervals": [asdict(each) for each in entries]}, ledger_text(name, entries))

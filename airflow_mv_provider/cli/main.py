@@ -29,7 +29,7 @@ from airflow_mv_provider.cli.health_command import health
 from airflow_mv_provider.cli.history_commands import history, ledger
 from airflow_mv_provider.cli.ingest_command import ingest
 from airflow_mv_provider.cli.interruptible import interruptibly
-from airflow_mv_provider.cli.opened import opened_refresher
+from airflow_mv_provider.cli.opened import opened_refresher, opened_store
 from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.cli.transfer_commands import export, load
@@ -45,7 +45,7 @@ from airflow_mv_provider.report_text.figures import table
 from airflow_mv_provider.report_text.plan_text import plan_text
 from airflow_mv_provider.report_text.refresh_text import refresh_text
 from airflow_mv_provider.report_text.status_text import cancelled_text, status_text, statuses_text
-from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database, open_store
+from airflow_mv_provider.runner.local import command_line_caller, migrate_database, open_database
 from airflow_mv_provider.runner.registration import register
 from airflow_mv_provider.runner.settings import Settings
 
@@ -90,7 +90,7 @@ def main() -> None:
 def apply(settings: Settings, files: tuple[str, ...]) -> Answer:
     """Register the tables in definition files. A table that is registered already gets the new definition."""
     definitions = definition_file.load_all(files)
-    store = open_store(settings)
+    store = opened_store(settings)
     applied: list[dict[str, Any]] = []
     error = None
     for definition in definitions:
@@ -158,7 +158,7 @@ def plan(settings: Settings, name: str, with_sql: bool, **asked: Any) -> Answer:
 @answering
 def status(settings: Settings, name: str | None) -> Answer:
     """Show the state of a table, or of all tables."""
-    store = open_store(settings)
+    store = opened_store(settings)
     if name is not None:
         one = store.status(store.table(name))
         return Answer(asdict(one), status_text(one))
@@ -171,7 +171,7 @@ def status(settings: Settings, name: str | None) -> Answer:
 @answering
 def cancel(settings: Settings, name: str) -> Answer:
     """Cancel the running refresh. It stops within one chunk and leaves the table unchanged."""
-    store = open_store(settings)
+    store = opened_store(settings)
     record, caller = store.table(name), command_line_caller()
     result = store.cancel(record, caller)
     state = store.state(record.id)
@@ -190,7 +190,7 @@ def cancel(settings: Settings, name: str) -> Answer:
 @answering
 def pause(settings: Settings, name: str) -> Answer:
     """Pause a table: no new refresh of it begins. A running one continues."""
-    store = open_store(settings)
+    store = opened_store(settings)
     record = store.table(name)
     paused = store.pause(record.id, command_line_caller().user)
     state = store.state(record.id)
@@ -204,7 +204,7 @@ def pause(settings: Settings, name: str) -> Answer:
 @answering
 def resume(settings: Settings, name: str) -> Answer:
     """Resume a paused table: refreshes of it can begin again."""
-    store = open_store(settings)
+    store = opened_store(settings)
     resumed = store.resume(store.table(name).id)
     return Answer({"table": name, "resumed": resumed}, f"{name}: {'resumed' if resumed else 'was not paused'}.")
 
@@ -264,7 +264,7 @@ def _declared_dead(name: str | None, note: str | None) -> tuple[str, str]:
 @answering
 def drop(settings: Settings, name: str, delete_main: bool, yes: bool) -> Answer:
     """Unregister a table: delete its definition, history and files. The table itself stays, unless --delete-main."""
-    record = open_store(settings).table(name)
+    record = opened_store(settings).table(name)
     main = f"{record.location} is deleted with all its rows" if delete_main else f"{record.location} stays"
     if not yes and not _is_confirmed(f"Drop {name} and its history? {main}."):
         return Answer({"table": name, "dropped": False}, f"{name}: not dropped.", code=EXIT_PERSON)
@@ -328,7 +328,9 @@ def check(settings: Settings) -> Answer:
     """Check that the database matches this version; exit code 1 if it does not."""
     from airflow_mv_provider.metadata import migrations
 
-    return _version(migrations.check(open_database(settings)))
+    engine = open_database(settings)
+    click.get_current_context().call_on_close(engine.dispose)
+    return _version(migrations.check(engine))
 
 
 @main.command("warm-up")

@@ -1,4 +1,4 @@
-"""A Refresher for one command; PySpark is imported only here."""
+"""What one command works with, closed when it ends; PySpark is imported only for a Refresher."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from airflow_mv_provider.cli.progress_bar import warnings_on_stderr, watcher
 from airflow_mv_provider.runner.local import open_store
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
     from airflow_mv_provider.runner.settings import Settings
+
+
+def opened_store(settings: Settings) -> Store:
+    """Return the store, whose connections are closed when the command ends; raises what `open_store` raises."""
+    store = open_store(settings)
+    click.get_current_context().call_on_close(store.engine.dispose)
+    return store
 
 
 @contextmanager
 def opened_refresher(settings: Settings) -> Iterator[Refresher]:
     """Yield a Refresher that shows its progress."""
-    store = open_store(settings)
+    store = opened_store(settings)
     from airflow_mv_provider.runner.refresh import Refresher
 
     with warnings_on_stderr(), watcher() as watch:

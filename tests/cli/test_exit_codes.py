@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Pool, event, text
 
 from airflow_mv_provider.core.definition.document import json_schema
 from tests.cli.elsewhere import ORDERS, begin_elsewhere
@@ -83,3 +85,23 @@ def test_a_file_that_is_no_database_is_named(amv, run_amv):
 
 def test_schema_prints_the_json_schema(amv):
     assert json.loads(amv("schema").out) == amv("schema", "--json").document == json_schema()
+
+
+@pytest.mark.parametrize("command", [("apply", "tables.yaml"), ("status",), ("history", "orders"), ("db", "check")])
+def test_a_command_closes_its_connections(amv, command):
+    opened = Counter[int]()
+
+    def count(by: int) -> Callable[..., None]:
+        return lambda connection, *_: opened.update({id(connection): by})
+
+    amv("apply", file := amv.file(ORDERS))
+    event.listen(Pool, "connect", connected := count(1))
+    event.listen(Pool, "close", closed := count(-1))
+    try:
+        assert amv(*(file if word == "tables.yaml" else word for word in command)).code == 0
+    finally:
+        event.remove(Pool, "connect", connected)
+        event.remove(Pool, "close", closed)
+
+    assert opened
+    assert not +opened
