@@ -20,7 +20,7 @@ from airflow_mv_provider.core.definition.dag_options import DagOptions, options_
 from airflow_mv_provider.core.definition.ingestion import Ingestion, parse_ingestion, resolved
 from airflow_mv_provider.core.definition.problems import Problem, nearest, sentence
 from airflow_mv_provider.core.definition.table import RefreshableTable, parse_table
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import ArgumentError, DefinitionError
 
 _TOP = ("tables", "dags", "ingestions")
 _QUARTERLY = {"@quarterly": "0 0 1 */3 *"}  # only Airflow has this preset; croniter has all others
@@ -93,9 +93,7 @@ def _text_of(path: str | Path) -> str:
             raise DefinitionError(str(path), f"the file is longer than {_MAX_BYTES:,} bytes.", hint="Check the path.")
         return data.decode("utf-8")
     except OSError as error:
-        raise DefinitionError(
-            str(path), f"the file cannot be read: {error.strerror}.", hint="Check the path."
-        ) from error
+        raise ArgumentError(str(path), f"the file cannot be read: {error.strerror}.", hint="Check the path.") from error
     except UnicodeDecodeError as error:
         raise DefinitionError(str(path), "the file is not UTF-8 text.") from error
 
@@ -115,7 +113,7 @@ def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
         raise DefinitionError(where, "expected one key, `tables`, with a list.")
     if unknown := [str(key) for key in document if key not in _TOP]:
         at = _at(root, (unknown[0],))
-        problem = f"{at}unknown key {unknown[0][:_MAX_SHOWN]!r} beside `tables`{nearest(unknown[0], _TOP)}."
+        problem = f"{at}unknown key {unknown[0][:_MAX_SHOWN]!r} next to `tables`{nearest(unknown[0], _TOP)}."
         raise DefinitionError(where, problem)
     ingestions = _ingestions(document.get("ingestions"), where, root)
     tables = tuple(_table(each, where, root, ("tables", n), ingestions) for n, each in enumerate(document["tables"]))

@@ -593,14 +593,14 @@ class HoldExpiredError(TerminalError):
     """A held refresh was not decided in time."""
 
     code = "MV-HOLD-EXPIRED"
-    hint = "Refresh again; `hold_for` in the definition sets how long a refresh is held."
+    hint = "Refresh again; `hold_for` in the definition sets how long a refresh waits for approval."
 
 
 class NotHeldError(TerminalError):
     """A decision does not fit: nothing is held, or something else, or it was decided."""
 
     code = "MV-NOT-HELD"
-    hint = "See what is held with `amv status` and `amv diff`."
+    hint = "See what awaits approval with `amv status` and `amv diff`."
 
 
 class VersionGoneError(TerminalError):

@@ -105,7 +105,7 @@ _OPTIONS: dict[str, Any] = {
         example="postgresql",
     ),
     "lease_s": _option(
-        "An owner that does not renew its lease for so many seconds may be taken over; 60 unless set.",
+        "Seconds without a sign of life after which another process may continue a refresh; 60 unless set.",
         type="float",
         example="60",
     ),

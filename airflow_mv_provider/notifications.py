@@ -161,7 +161,7 @@ def message(report: RefreshReport | None, context: Context) -> str:
     if hold is not None and is_held:
         facts = f"{hold.reason} Answer it in Airflow, or with `amv approve` or `amv reject`."
     place = page_url(report.table, report.refresh_id)
-    outcome = "held for a decision" if is_held else report.outcome.replace("_", " ")
+    outcome = "awaiting approval" if is_held else report.outcome.replace("_", " ")
     text = f"{report.table}: {outcome}. {facts} {where}. {_host()}{place}"
     difference = "\n".join(getattr(context.get("task"), "held_difference", ())) if is_held else ""
     return f"{text}\n{difference[:_MAX_DIFFERENCE]}" if difference else text
@@ -216,7 +216,7 @@ def _address_of(connection: Connection) -> str:
     address = host if "://" in host else f"{connection.schema or 'https'}://{host}"
     if not address.startswith(("https://", "http://")):
         raise ConnectionUnknownError(
-            f"connection {connection.conn_id}", "its host is not a web address.", hint="Use https://..."
+            f"connection {connection.conn_id}", "the host is not a web address.", hint="Use https://..."
         )
     port = f":{connection.port}" if connection.port else ""
     return f"{address}{port}/{(connection.password or '').lstrip('/')}".rstrip("/")

@@ -103,7 +103,8 @@ def write_page() -> None:
 def changes_since(commit: str, root: Path = ROOT) -> list[str]:
     """Return the commits after `commit` if what the protocol's rooms do is no longer the same.
 
-    Comments, docstrings, and what the reference says of a field, change nothing that a run has shown.
+    Comments, docstrings, what the reference says of a field, and how an error is worded change nothing that a run has
+    shown.
 
     Returns:
         The commits that touch these rooms, one without a name if `commit` is not known; none if all do what they did.
@@ -128,7 +129,7 @@ def _what_it_does(root: Path, commit: str, path: str) -> str | None:
 
 
 class _WithoutWords(ast.NodeTransformer):
-    """Drops docstrings, and the words of pydantic's fields."""
+    """Drops docstrings, the words of pydantic's fields, and those of errors."""
 
     def visit(self, node: ast.AST) -> Any:
         found = super().visit(node)
@@ -140,6 +141,20 @@ class _WithoutWords(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if isinstance(node.func, ast.Name) and node.func.id == "Field":
             node.keywords = [each for each in node.keywords if each.arg not in ("description", "examples")]
+        node.keywords = [each for each in node.keywords if each.arg != "hint"]
+        self.generic_visit(node)
+        is_error = isinstance(node.func, ast.Name) and node.func.id.endswith("Error")
+        return _Wordless().visit(node) if is_error else node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return _Wordless().visit(self.generic_visit(node))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        match node.targets:
+            case [ast.Name(id="hint")]:
+                return None
+            case [ast.Name(id="problem")]:
+                return _Wordless().visit(self.generic_visit(node))
         return self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
@@ -150,6 +165,18 @@ class _WithoutWords(ast.NodeTransformer):
                 node.value = None
             case ast.Call(func=ast.Name(id="Field"), args=[], keywords=[ast.keyword(arg="default", value=default)]):
                 node.value = default
+        return node
+
+
+class _Wordless(ast.NodeTransformer):
+    """Leaves of each text only what is computed in it."""
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant("") if isinstance(node.value, str) else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        self.generic_visit(node)
+        node.values = [each for each in node.values if isinstance(each, ast.FormattedValue)]
         return node
 
 

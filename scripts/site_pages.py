@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
 import yaml
 from markdown.extensions.toc import slugify
@@ -26,6 +26,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import airflow_mv_provider as package
 from airflow_mv_provider import exceptions
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.definition.source import Source
@@ -186,19 +187,16 @@ def airflow_page() -> str:
     for kind, entries in listed.items():
         if isinstance(entries, list):
             text += [f"## {kind.capitalize()}\n", *(f"::: {entry['module']}\n" for entry in entries)]
-    return "\n".join([*text, "## DAGs and task groups\n", *(f"::: {name}\n" for name in _FUNCTIONS)])
+    return "\n".join([*text, "## DAGs and task groups\n", *(f"::: {name}\n" for name in _helpers())])
 
 
 _BASES = ("airflow_mv_provider.operators.task.MvOperator", "airflow_mv_provider.operators.refresh.FirstTask")
-_FUNCTIONS = (
-    "airflow_mv_provider.operators.factory.refresh_dags",
-    "airflow_mv_provider.operators.groups.refresh_table_group",
-    "airflow_mv_provider.operators.groups.ingest_group",
-    "airflow_mv_provider.operators.form.refresh_params",
-    "airflow_mv_provider.operators.retry.retry_policy",
-    "airflow_mv_provider.triggers.commits.delta_asset",
-    "airflow_mv_provider.deadlines.freshness_deadline",
-)
+
+
+def _helpers() -> list[str]:
+    """Return what the package exports for DAGs besides classes that Airflow or a definition knows."""
+    exported = [getattr(package, name) for name in package.__all__]
+    return [f"{each.__module__}.{each.__name__}" for each in exported if inspect.isfunction(each) or is_typeddict(each)]
 
 
 _BASE_ERRORS = (exceptions.MvError, exceptions.TransientError, exceptions.TerminalError)

@@ -276,6 +276,15 @@ def test_only_changes_of_the_protocol_outdate_a_record(release_check, tmp_path):
         ("def one():\n    'One.'\n    return 1", "def one():\n    'One.'\n    return 2", True),
         ("class One:\n    'One.'", "class One:\n    'Another.'", False),
         ("x = 'One.'", "x = 'Another.'", True),
+        ("raise One('a', f'{x} is bad.')", "raise One('a', f'bad: {x}')", False),
+        ("raise One('a', f'{x} is bad.')", "raise One('a', f'{y} is bad.')", True),
+        ("raise One('a')", "raise Another('a')", True),
+        ("x = OneError('a')", "x = OneError('b')", False),
+        ("hint = 'Do this.'", "hint = 'Do that.'", False),
+        ("one()", "one(hint='Do that.')", False),
+        ("problem = f'{x} is bad.'", "problem = f'bad: {x}'", False),
+        ("problem = f'{x} is bad.'", "problem = f'{y} is bad.'", True),
+        ("one(name='this')", "one(name='that')", True),
     ],
 )
 def test_words_that_only_people_read_outdate_no_record(release_check, tmp_path, before, after, outdates):

@@ -12,10 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 from pydantic import ValidationError
 
+import airflow_mv_provider as package
 from airflow_mv_provider import exceptions
 from airflow_mv_provider.cli.main import main
 from airflow_mv_provider.core.definition.source import Part
@@ -55,12 +57,24 @@ def test_reference_has_all_that_is_public(site: Path) -> None:
     params = text(site, "reference/params")
 
     assert [name for name in refresh_params() if f"<code>{name}</code>" not in params] == []
-    assert [name for name in main.commands if f"amv {name}" not in commands] == []
+    assert [name for name in commands_of(main) if f"{name} [OPTIONS]" not in commands] == []
+    exported = [f"{each.__module__}.{each.__name__}" for each in map(package.__getattr__, package.__all__)]
+    in_definitions = {f"{each.__module__}.{each.__name__}" for each in parts_of_definitions()}
+    reference = text(site, "reference/airflow")
+    assert [name for name in exported if name not in in_definitions and f'id="{name}"' not in reference] == []
     assert [
         code
         for code in codes - {"MV-ERROR", "MV-TRANSIENT", "MV-TERMINAL"}
         if f"<code>{code}</code>" not in text(site, "reference/errors")
     ] == []
+
+
+def commands_of(group: click.Group, path: str = "amv") -> Iterator[str]:
+    """All commands as they are typed."""
+    for name, command in group.commands.items():
+        yield f"{path} {name}"
+        if isinstance(command, click.Group):
+            yield from commands_of(command, f"{path} {name}")
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ from airflow_mv_provider.api.pages import HEADERS, quoted, render
 from airflow_mv_provider.api.partition_list import PartitionQuery, listed_partitions
 from airflow_mv_provider.api.refresh_list import FILTERS, ended_between, listed_refreshes
 from airflow_mv_provider.api.run_check import choices
-from airflow_mv_provider.api.table_list import Query, next_run_ms, runnable, selected
+from airflow_mv_provider.api.table_list import FIRST_SORT, Query, next_run_ms, runnable, selected
 from airflow_mv_provider.api.time_charts import RANGES, range_of, time_charts
 from airflow_mv_provider.core.airflow_key import run_of
 from airflow_mv_provider.core.lineage.graph import Graph, table_id
@@ -111,7 +111,7 @@ def list_tables(
     show: str = "all",
     owner: str = "",
     tag: str = "",
-    sort: str = "table",
+    sort: str = FIRST_SORT,
     order: str = "",
     page: int = 1,
     done: str = "",

@@ -247,7 +247,7 @@ def state_of(line: TableLine) -> tuple[str, str]:
     """Return the colour and the word for what is most worth knowing of a table; no word if all is well."""
     last = None if line.last is None else line.last.outcome
     if line.is_held:
-        return "warn", "held"
+        return "warn", "awaiting approval"
     if line.is_left:
         return "warn", "lease expired"
     if line.obstacle is not None:

@@ -16,10 +16,10 @@ MESSAGES = {
     "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",
     "decide-without-deletes": "Approved without deletes: the next refresh, or `amv recover`, publishes what was shown"
     " and deletes no row.",
-    "decide-rejected": "Rejected: the table stays as it is. The next refresh, or `amv recover`, ends the held one.",
-    "decide-nothing-held": "Nothing was decided: no refresh of this table is held.",
-    "decide-another": "Nothing was decided: another difference is held now than the one that was shown. Look at it"
-    " first.",
+    "decide-rejected": "Rejected: the table stays as it is. The next refresh, or `amv recover`, ends this one.",
+    "decide-nothing-held": "Nothing was decided: no refresh of this table awaits approval.",
+    "decide-another": "Nothing was decided: another difference awaits approval now than the one that was shown. Look at"
+    " it first.",
     "decide-decided": "Nothing was decided: the refresh has been decided already.",
     "decide-over": "Nothing was decided: its time has expired. The next refresh compares again.",
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"

@@ -125,7 +125,7 @@ _DONE = {
 
 
 def _hold(hold: HoldReport) -> list[Event]:
-    events = [Event(words.ms_of(hold.since) or 0, f"It was held for a decision: {hold.reason.rstrip('.')}")]
+    events = [Event(words.ms_of(hold.since) or 0, f"Waited for approval: {hold.reason.rstrip('.')}")]
     if hold.decision and hold.decided_at:
         by, note = f" by {hold.decided_by}" if hold.decided_by else "", f": {hold.note}" if hold.note else ""
         events.append(Event(words.ms_of(hold.decided_at) or 0, f"It was {_DECIDED[Decision(hold.decision)]}{by}{note}"))

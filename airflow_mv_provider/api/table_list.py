@@ -12,24 +12,23 @@ from airflow_mv_provider.metadata.overview import Overview, TableLine
 
 PAGE_LINES = 100
 
+
+def _needs_attention(line: TableLine) -> bool:
+    is_stalled = line.is_left or line.obstacle is not None
+    return line.is_held or is_stalled or line.is_dropping or line.is_late or line.is_last_bad
+
+
 FILTERS: Mapping[str, Callable[[TableLine], bool]] = {
     "all": lambda line: True,
     "in progress": lambda line: line.is_under_way,
-    "needs attention": lambda line: (
-        line.is_held
-        or line.is_left
-        or line.is_dropping
-        or line.is_late
-        or line.obstacle is not None
-        or line.is_last_bad
-    ),
+    "needs attention": _needs_attention,
     "paused": lambda line: line.is_paused,
 }
-
+FIRST_SORT = "state"  # what needs attention first
 
 COLUMNS: Mapping[str, str] = {
     "table": "Table",
-    "phase": "State",
+    "state": "State",
     "fresh": "Fresh as of",
     "last": "Last refresh",
     "took": "Took",
@@ -48,7 +47,7 @@ class Query:
 
     search     : a part of a table's name
     chosen     : one of FILTERS; any other value means "all"
-    sort       : one of COLUMNS; any other value means "table"
+    sort       : one of COLUMNS; any other value means FIRST_SORT
     page       : counted from 1; a number out of range gives the nearest page
     """
 
@@ -56,7 +55,7 @@ class Query:
     chosen: str = "all"
     owner: str = ""
     tag: str = ""
-    sort: str = "table"
+    sort: str = FIRST_SORT
     is_descending: bool = False
     page: int = 1
 
@@ -64,7 +63,7 @@ class Query:
         """Return the parameters of the address that asks for this, with some changes."""
         found = replace(self, **changes)
         order = "desc" if found.is_descending else ""
-        sort = "" if found.sort == "table" else found.sort
+        sort = "" if found.sort == FIRST_SORT else found.sort
         facts = {"show": found.chosen, "search": found.search, "owner": found.owner, "tag": found.tag}
         return facts | {"sort": sort, "order": order, "page": found.page}
 
@@ -149,7 +148,7 @@ def selected(
     """
     wanted = query.search.strip().lower()
     chosen = query.chosen if query.chosen in FILTERS else "all"
-    sort = query.sort if query.sort in COLUMNS else "table"
+    sort = query.sort if query.sort in COLUMNS else FIRST_SORT
     rows = [
         row
         for line in found.lines
@@ -170,7 +169,7 @@ def selected(
 
 
 _VALUES: Mapping[str, Callable[[Row], Any]] = {
-    "phase": lambda row: row.line.phase,
+    "state": lambda row: not _needs_attention(row.line),
     "fresh": lambda row: row.line.fresh_ms,
     "last": lambda row: row.line.last.finished_ms if row.line.last else None,
     "took": lambda row: row.took_ms,

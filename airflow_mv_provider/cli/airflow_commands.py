@@ -34,9 +34,11 @@ def get_commands() -> list[CLICommand]:
     """Return the group `mv`; Airflow finds this function by the `cli` entry of the provider's info."""
     if "mv" not in sys.argv[1:2]:
         return [GroupCommand("mv", _HELP, (), _TAIL)]
+    from airflow_mv_provider.cli.grouped import GroupedCommands
     from airflow_mv_provider.cli.main import main
 
-    return [GroupCommand("mv", _HELP, _subcommands(main, ()), _TAIL)]
+    assert isinstance(main, GroupedCommands)
+    return [GroupCommand("mv", _HELP, _subcommands(main, ()), f"{_TAIL}\n\n{_of_airflow(main.first_examples)}")]
 
 
 def _subcommands(group: click.Group, path: tuple[str, ...]) -> list[CLICommand]:
@@ -49,8 +51,13 @@ def _subcommands(group: click.Group, path: tuple[str, ...]) -> list[CLICommand]:
             found.append(GroupCommand(name, text, _subcommands(command, words)))
         else:
             args = [_arg(param) for param in command.params]
-            found.append(ActionCommand(name, text, partial(_run, words, command), args, command.help))
+            more = _of_airflow((command.epilog or "").replace("\b\n", "\n"))
+            found.append(ActionCommand(name, text, partial(_run, words, command), args, f"{command.help}\n{more}"))
     return found
+
+
+def _of_airflow(examples: str) -> str:
+    return examples.replace("  amv ", "  airflow mv ")
 
 
 def _arg(param: click.Parameter) -> Arg:

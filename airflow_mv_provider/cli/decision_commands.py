@@ -30,7 +30,7 @@ def _decision_options(function: Any) -> Any:
             "--hold",
             "hold_id",
             metavar="ID",
-            help="Decide only if what is held still has this id, which `amv diff` prints.",
+            help="Decide only if the pending approval still has this id, which `amv diff` prints.",
         ),
     ):
         function = option(function)
@@ -46,10 +46,10 @@ def _decision_options(function: Any) -> Any:
     type=click.IntRange(0, 1000),
     help="Rows to show of each kind: inserted, updated, deleted.",
 )
-@click.option("--refresh", "refresh_id", metavar="ID", help="A former refresh instead: up to 20 rows of a kind.")
+@click.option("--refresh", "refresh_id", metavar="ID", help="An earlier refresh instead: up to 20 rows of each kind.")
 @answering
 def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> Answer:
-    """Show what a table's held refresh would change, or what an earlier refresh has changed."""
+    """Show what a table's pending refresh would change, or what an earlier refresh has changed."""
 
     def found_by(refresher: Refresher) -> Difference:
         if refresh_id is None:
@@ -66,7 +66,7 @@ def diff(settings: Settings, name: str, limit: int, refresh_id: str | None) -> A
 @click.option("--without-deletes", is_flag=True, help="Keep the rows that would be deleted; publish all else.")
 @answering
 def approve(settings: Settings, name: str, note: str | None, hold_id: str | None, without_deletes: bool) -> Answer:
-    """Approve a table's held refresh: exactly what `amv diff` shows is published, now."""
+    """Approve a table's pending refresh: exactly what `amv diff` shows is published, now."""
     decision = Decision.WITHOUT_DELETES if without_deletes else Decision.APPROVED
     report = _decided(settings, name, decision, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), report.error, exit_code(report))
@@ -76,7 +76,7 @@ def approve(settings: Settings, name: str, note: str | None, hold_id: str | None
 @_decision_options
 @answering
 def reject(settings: Settings, name: str, note: str | None, hold_id: str | None) -> Answer:
-    """Reject a table's held refresh: the table stays as it is."""
+    """Reject a table's pending refresh: the table stays as it is."""
     report = _decided(settings, name, Decision.REJECTED, note, hold_id)
     return Answer(report.to_json(), refresh_text(report), code=EXIT_DONE)
 

@@ -65,7 +65,26 @@ _EXAMPLES = (
     ("amv refresh orders", "bring a table up to date; again whenever you like"),
     ("amv refresh orders --read-only", "see what would change, and write nothing"),
     ("amv refresh orders --from 2026-03-01 --until 2026-04-01", "only these partitions"),
-    ("amv rollback orders --to 12 --note 'a bad export'", "take a publish back"),
+    ("amv rollback orders --to 12 --note 'a bad export'", "take a publish back: version 12 again"),
+    ("amv refresh orders --override max_deleted_fraction --note 'a shop was closed'", "publish what a guard refused"),
+    ("amv plan orders", "what a refresh would do, and what it would cost"),
+    ("amv explain tables.yaml", "whether queries can be computed incrementally, and what keeps them from it"),
+    ("amv load orders --from archive.yaml", "rows of another source, once"),
+    ("amv status", "all tables: phase, last refresh, what waits for approval"),
+    ("amv history orders --since 2026-03-01 --csv", "refreshes, for a spreadsheet"),
+    ("amv why orders order_id=5", "when and by what a row was changed"),
+    ("amv why orders order_id=5 --column amount", "the same for one value of it"),
+    ("amv diff orders", "what waits for approval"),
+    ("amv approve orders --note 'checked with sales'", "publish exactly that"),
+    ("amv approve orders --without-deletes --note 'the export is not complete'", "keep rows that it would delete"),
+    ("amv reject orders --note 'a bad export'", "leave the table as it is"),
+    ("amv rollback orders --to '2026-03-01 04:00' --note 'a bad export'", "what the table was at a time, in UTC"),
+    ("amv audit orders", "whether the table still has the rows that were published"),
+    ("amv recover", "end all refreshes whose process died"),
+    ("amv recover orders --owner-is-dead --note 'the host is gone'", "do not wait for the lease of one"),
+    ("amv recover --abandon orders", "undo it instead of completing it"),
+    ("amv server start", "one Spark for all commands of this machine"),
+    ("amv relocate --all --warehouse s3a://new/warehouse", "after all files were moved there"),
 )
 
 
@@ -73,6 +92,7 @@ _EXAMPLES = (
     cls=GroupedCommands,
     sections=_SECTIONS,
     examples=_EXAMPLES,
+    num_shown=5,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="amv")
@@ -80,7 +100,7 @@ def main() -> None:
     """Keep Delta tables equal to their sources.
 
     Every command takes --json, --database and --warehouse. Exit codes: 0 done or nothing to do, 1 a person must act,
-    75 a retry may succeed, 2 wrong usage, 74 done but the output could not be written.
+    75 a retry may succeed, or an approval is awaited, 2 wrong usage, 74 done but the output could not be written.
     """
 
 
@@ -170,7 +190,7 @@ def status(settings: Settings, name: str | None) -> Answer:
 @click.argument("name")
 @answering
 def cancel(settings: Settings, name: str) -> Answer:
-    """Cancel the running refresh. It stops within one chunk and leaves the table unchanged."""
+    """Cancel the running refresh. It stops within one batch and leaves the table unchanged."""
     store = opened_store(settings)
     record, caller = store.table(name), command_line_caller()
     result = store.cancel(record, caller)

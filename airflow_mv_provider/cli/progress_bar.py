@@ -64,7 +64,7 @@ def _handled(log: logging.Logger, handler: logging.Handler) -> Iterator[None]:
 
 
 def _line(progress: Progress) -> None:
-    counted = f" ({progress.done} of {progress.total} chunks compared)" if progress.total else ""
+    counted = f" ({progress.done} of {progress.total} batches compared)" if progress.total else ""
     now = datetime.now(UTC).strftime("%H:%M:%S")
     aside(f"{now} {progress.table} {progress.phase}: {progress.message}{counted}")
 

@@ -75,7 +75,7 @@ class Workspace:
     def __post_init__(self) -> None:
         if not _UUID.match(self.table_uuid) or not _REFRESH_ID.match(self.refresh_id):
             raise UnsafeLocationError(
-                "staging", f"{self.table_uuid!r}/{self.refresh_id!r} is not the workspace of a refresh."
+                "staging", f"{self.table_uuid!r}/{self.refresh_id!r} is not the workspace of a refresh.", hint=""
             )
 
     @property
@@ -191,12 +191,12 @@ def absolute_source(path: str, warehouse: str) -> str:
     """
     _check_scheme("source", path)
     if any(ord(char) < 32 for char in path) or not path.strip():
-        raise UnsafeLocationError("source", f"{path!r} is empty or has control characters.")
+        raise UnsafeLocationError("source", f"{path!r} is empty or has control characters.", hint="Correct the path.")
     plain = _plain(path)
     decoded = unquote(unquote(plain))
     # Hadoop expands {../a,b} before it looks at segments, and drops the backslash of an escaped dot.
     if any(".." in re.split(r"[/\\{},]", text) for text in (decoded, decoded.replace("\\", ""))):
-        raise UnsafeLocationError("source", f"{path!r} leads out of its root.")
+        raise UnsafeLocationError("source", f"{path!r} leads out of its root.", hint="Write the path without `..`.")
     absolute = plain if plain.startswith("/") or "://" in plain else f"{warehouse.rstrip('/')}/{plain}"
     return _normalised(absolute)
 
@@ -253,7 +253,8 @@ def _check_scheme(where: str, path: str) -> None:
     found = _SCHEME.match(unquote(path))
     if found and found.group(1).lower() not in ALLOWED_SCHEMES:
         # Only the scheme is shown: the rest of a JDBC address, for example, contains a user and a password.
-        raise UnsafeLocationError(where, f"the scheme of '{found.group(1)[:40]}:...' is not allowed.")
+        hint = f"Use one of these schemes: {', '.join(sorted(ALLOWED_SCHEMES))}."
+        raise UnsafeLocationError(where, f"the scheme of '{found.group(1)[:40]}:...' is not allowed.", hint=hint)
     check_no_password(where, path)
 
 

@@ -27,7 +27,7 @@ def check_no_password(where: str, address: str) -> None:
     """
     if _USER_AND_PASSWORD.search(unquote(address)):
         hint = "Give credentials to Spark's own configuration (fs.s3a.*, fs.azure.*), and leave them out of the path."
-        raise UnsafeLocationError(where, "its address contains a password.", hint=hint)
+        raise UnsafeLocationError(where, "the address contains a password.", hint=hint)
 
 
 def may_be_secret(name: str, text: str) -> bool:

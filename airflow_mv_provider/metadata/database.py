@@ -97,7 +97,7 @@ def open_engine(url: str, *, reads_only: bool = False, answer_s: float = _ANSWER
         raise DependencyError(
             "metadata database",
             f"the driver of {parsed.drivername} is not installed.",
-            hint="Install airflow-mv-provider[postgres] and use postgresql://...",
+            hint="Install psycopg (`pip install 'psycopg[binary]'`) and use postgresql://...",
         ) from error
     except ValueError:  # the driver's error quotes the value
         raise _refused_option("metadata database") from None

@@ -90,7 +90,7 @@ def difference(refresher: Refresher, table: str, hold: Hold) -> list[str]:
         return difference_lines(refresher.difference(table, _MAX_ROWS))
     except MvError as error:
         log.warning("%s: its difference cannot be shown: %s", table, error)
-        return [f"{table}: held for a decision", f"  held      {hold.reason}"]
+        return [f"{table}: awaiting approval", f"  reason    {hold.reason}"]
 
 
 def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> None:

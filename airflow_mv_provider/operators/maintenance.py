@@ -185,5 +185,5 @@ class RecoverTablesOperator(MvOperator):
         show_stalled(refresher.store.overview().lines)
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:
-            raise EngineError("recover", f"{', '.join(left)} could not be ended; see the log above.")
+            raise EngineError("recover", f"{', '.join(left)} could not be ended.", hint="See this task's log.")
         return {"recovered": [report.refresh_id for report in reports]}

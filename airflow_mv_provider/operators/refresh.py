@@ -268,7 +268,7 @@ class PhaseTask(MvOperator):
         who = self.caller(context)
         refresh_id = refresher.store.newest_of(who.key, self.refresh_id)
         if refresh_id is None:
-            problem = "its first task has begun no refresh. Was it marked as success?"
+            problem = "the first task has begun no refresh. Was it marked as success?"
             raise RefreshFinishedError(self.task_id, problem)
         refresh = refresher.store.refresh(refresh_id)
         if refresh is not None and refresh.is_ended:

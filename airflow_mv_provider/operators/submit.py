@@ -206,14 +206,14 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         after = job.newest()
         if after is not None and is_answer(before, after):
             if after.finished_at is None:
-                raise EngineError(job.table.name, f"its driver has died: {_first_line(failure)}") from failure
+                raise EngineError(job.table.name, f"the driver has died: {_first_line(failure)}") from failure
             return self._end(after, context)
         state = job.store.state(job.table.id)
         if state.is_lease_live and state.owner_key != job.who.key:
             raise _in_progress(job) from failure
         raise EngineError(
             job.table.name,
-            f"its driver ended before it began a refresh: {_first_line(failure)}",
+            f"the driver ended before a refresh began: {_first_line(failure)}",
             hint="See the driver's log, above or on the cluster.",
         ) from failure
 
@@ -225,7 +225,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         logged, num_absent, pause_s = "", 0, min(self.poll_interval, _MAX_PAUSE_S)
         while num_absent < NUM_ABSENT_TO_STOP:
             if self._is_killed:
-                raise InterruptedRefreshError(job.table.name, "its task was killed.")
+                raise InterruptedRefreshError(job.table.name, "the task was killed.")
             state = job.store.state(job.table.id)
             if state.owner_key != job.who.key or not state.is_lease_live:
                 num_absent += 1

@@ -18,7 +18,7 @@ def difference_text(found: Difference) -> str:
 
 def difference_lines(found: Difference) -> list[str]:
     """Return what a refresh changes, or would change, as lines."""
-    state = "held for a decision" if found.outcome is Outcome.RUNNING else outcome_words(found.outcome)
+    state = "awaiting approval" if found.outcome is Outcome.RUNNING else outcome_words(found.outcome)
     lines = [f"{found.table}: {state}", f"  refresh   {found.refresh_id}"]
     if found.hold is not None:
         lines += [f"  {name:<9} {text}" for name, text in hold_lines(found.hold)]

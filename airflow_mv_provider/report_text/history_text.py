@@ -46,7 +46,7 @@ def history_text(name: str, reports: Sequence[RefreshReport]) -> str:
     rows = [
         (
             time_text(r.started_at),
-            "held" if r.hold and not (r.hold.decision or r.finished_at) else outcome_words(r.outcome),
+            "awaiting approval" if r.hold and not (r.hold.decision or r.finished_at) else outcome_words(r.outcome),
             r.trigger or "-",
             number(r.rows_inserted),
             number(r.rows_updated),

@@ -76,7 +76,7 @@ def hold_lines(hold: HoldReport | None) -> list[tuple[str, str]]:
     """Return a refresh's hold in words, each line with its name; nothing if it was not held."""
     if hold is None:
         return []
-    lines = [("held", shown(f"{hold.reason} Since {time_text(hold.since)}, until {time_text(hold.until)}."))]
+    lines = [("approval", shown(f"{hold.reason} Since {time_text(hold.since)}, until {time_text(hold.until)}."))]
     if hold.decision is not None:
         note = f": {hold.note}" if hold.note else ""
         who = hold.decided_by or "an unnamed user"
@@ -142,7 +142,7 @@ def outcome_text(report: RefreshReport) -> str:
             found = "differences" if _num_changed(report) else "no difference"
             return f"{found} found, nothing written"
         case Outcome.RUNNING if report.hold is not None and report.hold.decision is None:
-            return "held for a decision"
+            return "awaiting approval"
         case Outcome.RUNNING:
             return f"running ({report.phase})"
         case other:
@@ -167,7 +167,7 @@ def _attempts(report: RefreshReport) -> list[str]:
     """Return a line for each attempt of a refresh, if there was more than one."""
     lines = []
     for nth, each in enumerate(report.attempts if len(report.attempts) > 1 else (), start=1):
-        figures = [f"{number(each.chunks)} {'chunk' if each.chunks == 1 else 'chunks'} compared"]
+        figures = [f"{number(each.chunks)} {'batch' if each.chunks == 1 else 'batches'} compared"]
         figures += [f"{phase} {seconds:.1f} s" for phase, seconds in each.phase_seconds.items()]
         began = f"{nth} from {each.phase} at {time_text(each.started_at)}"
         lines.append(f"  attempt   {began} by {shown(each.process)}: {', '.join(figures)}")

@@ -122,7 +122,11 @@ def _to_come(status: TableStatus) -> str:
 
 
 def _lease(status: TableStatus) -> str:
-    return "its lease is live" if status.is_lease_live else "its lease has expired: the next refresh takes over"
+    return (
+        "its lease is live"
+        if status.is_lease_live
+        else "its lease has expired: the next refresh continues or restarts it"
+    )
 
 
 def _owner(status: TableStatus) -> str:

@@ -111,7 +111,8 @@ def stop() -> Server | None:
             if psutil.wait_procs([process], _GRACE_S)[1]:
                 process.kill()
                 if psutil.wait_procs([process], _GRACE_S)[1]:
-                    raise EngineError("amv server", f"process {process.pid} does not end.")
+                    hint = "See what it waits for (ps, dmesg), then run `amv server stop` again."
+                    raise EngineError("amv server", f"process {process.pid} does not end.", hint=hint)
         _file().unlink(missing_ok=True)
         return server
 

@@ -68,7 +68,8 @@ def of_environment(conn_id: str, environ: Mapping[str, str] | None = None) -> Cr
             text = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError):
             # From None: a UnicodeDecodeError holds the file's bytes, which are secret.
-            raise ConnectionUnknownError(conn_id, f"{file} cannot be read as text.") from None
+            hint = f"Check the file that AMV_CONN_{conn_id.upper()}_FILE names."
+            raise ConnectionUnknownError(conn_id, f"{file} cannot be read as text.", hint=hint) from None
     if not text:
         hint = f"Create the connection in Airflow; for the command line set {variable}, as a URI or as JSON."
         raise ConnectionUnknownError(conn_id, "there is no connection of this id.", hint=hint)

@@ -19,7 +19,7 @@ def declared(spark: SparkSession, ddl: str) -> StructType:
     try:
         found = spark.range(0).select(F.from_json(F.lit("{}"), ddl)).schema.fields[0].dataType
     except AnalysisException as error:
-        raise DefinitionError("source", f"its schema cannot be parsed: {_why(spark, ddl, error)}.") from error
+        raise DefinitionError("source", f"the schema cannot be parsed: {_why(spark, ddl, error)}.") from error
     assert isinstance(found, StructType)
     return found
 

@@ -57,7 +57,8 @@ def projected(rows: DataFrame, select: Sequence[str] | None, extra: Sequence[str
             return found
         if missing := [name for name in lacking if name not in rows.columns]:
             known = ", ".join(dict.fromkeys((*found.columns, *rows.columns)))
-            raise KeyColumnError("source", f"order_by column {missing[0]!r} is not among {known}.", column=missing[0])
+            problem, hint = f"order_by column {missing[0]!r} is not among {known}.", "Correct `order_by`."
+            raise KeyColumnError("source", problem, column=missing[0], hint=hint)
         kept = (f"{quoted(name)} AS {quoted(ordering(name))}" for name in lacking)
         return rows.selectExpr(*(select or ["*"]), *kept)
 

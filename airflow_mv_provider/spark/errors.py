@@ -122,7 +122,7 @@ def understood(where: str) -> Iterator[None]:
             raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
         found = translate(error, where)
         if isinstance(found, EngineError) and isinstance(error, AnalysisException):
-            found = DefinitionError(where, f"Spark rejects it: {first_line(_text(error))}.")
+            found = DefinitionError(where, f"Spark rejects this: {first_line(_text(error))}.")
         raise found from error
 
 
@@ -178,7 +178,7 @@ def translate(error: BaseException, where: str) -> MvError:
     if any(words in text for words in _FULL):
         return DiskFullError(where, f"a disk that Spark writes to is full: {_informative(_FULL, text)}.")
     if condition in _CANCELLED:
-        return InterruptedRefreshError(where, f"its Spark job was cancelled: {first_line(text)}.")
+        return InterruptedRefreshError(where, f"the Spark job was cancelled: {first_line(text)}.")
     if "StatusCode.UNAVAILABLE" in text:
         hint = "Start the server or repair the connection to it, then refresh again."
         return EngineError(where, f"the Spark Connect server does not respond: {first_line(text)}.", hint=hint)
@@ -236,7 +236,7 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if condition.startswith(_NO_TYPE) or _ILLEGAL_PARQUET in text:
         return SchemaMismatchError(where, f"a column has a type that cannot be read: {_cause(text)}.", hint=_OTHER_TYPE)
     if "CANNOT_MERGE_SCHEMAS" in text:
-        return SchemaMismatchError(where, f"its files do not have the same columns: {_cause(text)}.")
+        return SchemaMismatchError(where, f"the files do not have the same columns: {_cause(text)}.")
     if "MALFORMED_CSV_RECORD" in text or "MALFORMED_RECORD_IN_PARSING" in text:
         return CorruptRecordError(where, f"{_file_in(text)} has a record that does not fit: {_record(text)}.")
     if "FAILED_READ_FILE.FILE_NOT_EXIST" in text or "DELTA_FILE_NOT_FOUND" in text:
@@ -244,9 +244,10 @@ def _source_error(error: BaseException, where: str, text: str, condition: str) -
     if condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) or "is not a Parquet file" in text:
         return SourceFileError(where, f"{_file_in(text)} cannot be read: {_cause(text)}.")
     if "Permission denied" in text:
-        return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.")
+        hint = "Give the user of Spark's processes read access to it."
+        return SourceFileError(where, f"{_file_in(text)} cannot be read: permission denied.", hint=hint)
     if condition.startswith(_ANALYSIS) or (where == "source" and _is_refused(error, condition)):
-        return DefinitionError(where, f"Spark rejects it: {first_line(text)}.")
+        return DefinitionError(where, f"Spark rejects this: {first_line(text)}.")
     if _sql_state(text).startswith("22"):  # data exceptions: overflow, a cast that fails
         return CorruptRecordError(where, f"a value cannot be converted: {first_line(text)}.")
     return None
@@ -291,7 +292,7 @@ def _place_problem(where: str, text: str, condition: str) -> MvError | None:
     if condition.startswith("CONFLICTING_PARTITION_COLUMN_NAMES"):
         return SourceFileError(where, _folders(text), hint="Name one of them with its own path, or move the others.")
     if found := re.search(r"Illegal file pattern: (.*)", text):
-        return DefinitionError(where, f"its path is not a valid glob: {found.group(1).rstrip('.')}.")
+        return DefinitionError(where, f"the path is not a valid glob: {found.group(1).rstrip('.')}.")
     if found := re.search(r"Relative path in absolute URI: (.*)", text):
         hint = "Rename it: Hadoop reads the part before a colon as a scheme."
         return SourceFileError(where, f"{found.group(1).strip()!r} has a colon in its name.", hint=hint)

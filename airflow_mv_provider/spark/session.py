@@ -421,7 +421,7 @@ def _start_quietly(confs: dict[str, str]) -> None:
             chatter.seek(0)
             message = informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
-            raise EngineError("Spark", f"its JVM did not start: {message}.", hint=hint) from error
+            raise EngineError("Spark", f"the JVM did not start: {message}.", hint=hint) from error
 
 
 def informative(chatter: str) -> str:

@@ -120,7 +120,7 @@ def test_the_task_that_works_next_is_named_with_its_try_and_its_log(user, store,
 
     page = user.get(URL).text
 
-    assert "publish_orders, try 2 is running in Airflow and takes over as soon as its Spark has started." in text_of(
+    assert "publish_orders, try 2 is running in Airflow and continues as soon as its Spark has started." in text_of(
         page
     )
     assert "tasks/publish_orders?try_number=2" in page

@@ -165,7 +165,7 @@ def test_an_owner_whose_task_was_killed_is_named_at_once_and_not_after_its_lease
 
     shown, page = text_of(user.get(URL).text), text_of(user.get(f"{URL}/refreshes/{own.refresh_id}").text)
 
-    assert "No process works on it any more. publish_orders, try 2 was killed, or failed. The next refresh" in shown
+    assert "Stalled: no process works on it. publish_orders, try 2 was killed, or failed. The next refresh" in shown
     assert "Works on it no process now, run" in shown
     assert "reading and comparing the source" not in shown
     assert button(user.get(URL).text)[0] == "Go on from publish_orders, try 2"
@@ -176,9 +176,9 @@ def test_an_owner_whose_task_was_killed_is_named_at_once_and_not_after_its_lease
 @pytest.mark.parametrize(
     ("state", "number", "said"),
     [
-        ("up_for_retry", 2, "Airflow starts its next try, which takes over."),
-        ("scheduled", 3, "publish_orders, try 3 is scheduled in Airflow and takes over when it runs."),
-        ("running", 3, "publish_orders, try 3 is running in Airflow and takes over as soon as its Spark has started."),
+        ("up_for_retry", 2, "Airflow starts its next try, which continues."),
+        ("scheduled", 3, "publish_orders, try 3 is scheduled in Airflow and continues when it runs."),
+        ("running", 3, "publish_orders, try 3 is running in Airflow and continues as soon as its Spark has started."),
     ],
 )
 def test_a_retry_is_named_before_it_has_taken_the_refresh_over(user, store, table, clock, state, number, said):
@@ -243,7 +243,7 @@ def by_day(store):
         ({}, None),
         ({"scope": "range", "from": "2026-01-01"}, None),
         ({"scope": "partitions", "partitions": ["2026-01-01"], "strategy": "corrections", "note": "x"}, None),
-        ({"scope": "range"}, "It needs from or until"),
+        ({"scope": "range"}, "Give from or until"),
         ({"scope": "range", "from": "2026-02-01", "until": "2026-01-01"}, "is empty"),
         ({"hold": True, "read_only": True}, "`hold` and `read_only` exclude"),
         ({"scope": "stale", "force": True}, "`stale` excludes partitions"),
@@ -267,7 +267,7 @@ def test_the_dialog_is_told_what_the_task_would_refuse(user, store, by_day, conf
 @pytest.mark.parametrize(
     ("more", "conf", "problem"),
     [
-        ({"publish": "progressive"}, {"hold": True}, "it cannot be held"),
+        ({"publish": "progressive"}, {"hold": True}, "so cannot be held"),
         ({"publish": "progressive"}, {"read_only": True}, None),
         ({}, {"reload": True}, "only a log"),
         ({"source": TOPIC}, {"reload": True}, None),

@@ -144,7 +144,7 @@ def test_a_decision_is_recorded_with_who_and_why(user, store, table, decision, s
 
 
 def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user, store, table):
-    assert decide(user, "approved", "x.0").startswith("Nothing was decided: no refresh of this table is held")
+    assert decide(user, "approved", "x.0").startswith("Nothing was decided: no refresh of this table awaits approval")
     hold = held(store, table)
 
     assert decide(user, "approved", f"{hold.refresh_id}.7").startswith("Nothing was decided: another difference")

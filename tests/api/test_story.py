@@ -112,7 +112,7 @@ def test_a_hold_and_its_decision_are_told(decision, said):
         "0 It read the source",
         "10 It compared the rows with the table's",
         "14 It waited for a decision, then for the next task and its Spark",
-        "14 It was held for a decision: 40 % would be deleted",
+        "14 Waited for approval: 40 % would be deleted",
         f"30 {said}",
         "35 It compared the rows with the table's, and merged what differs",
     ]

@@ -141,8 +141,10 @@ def test_the_last_strategy_and_why_each_other_way_lost(user, store, table):
     shown = text_of(user.get(URL).text)
 
     assert "All rows compared corrections : source changed" in shown
-    assert "All rows compared 3.2 s 3.8 s 9 38 chosen" in shown, "seconds and rows: expected, and as they were"
-    assert "Only what changed – – the source lists no changes" in shown
+    assert "All rows compared corrections 3.2 s 3.8 s 9 38 chosen" in shown, (
+        "seconds and rows: expected, and as they were"
+    )
+    assert "Only what changed incremental – – the source lists no changes" in shown
     assert "published +32 ~1 −5" in shown
 
 
@@ -191,7 +193,7 @@ def test_a_dead_owners_refresh_says_who_ends_it(user, store, table, clock):
 
     page = user.get(URL).text
 
-    assert "No process works on it any more." in text_of(page)
+    assert "Stalled: no process works on it." in text_of(page)
     assert ">Recover</button>" in page
 
 
@@ -246,8 +248,8 @@ def test_a_refresh_without_a_process_is_what_airflow_says_of_its_run(user, store
     dead = text_of(user.get(f"{URL}/now").text)
     store.park(own, until_ms=LEASE_MS)
 
-    assert "Its run is queued in Airflow, so its next task or try takes over." in expired
-    assert "No process works on it any more." in dead
+    assert "Its run is queued in Airflow, so its next task or try continues." in expired
+    assert "Stalled: no process works on it." in dead
     assert "No process works on it, and its run is failed in Airflow. Clear" in text_of(user.get(URL).text)
 
 

@@ -51,13 +51,13 @@ def test_apply_tells_what_was_registered_before_a_refusal(amv):
     assert said.document["error"]["code"] == "MV-LOCATION"
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
-def test_apply_names_a_file_that_cannot_be_read(amv, content):
+@pytest.mark.parametrize(("content", "code"), [(b"\xff\xfe\x00", 1), (None, 2)])
+def test_apply_names_a_file_that_cannot_be_read(amv, content, code):
     path = Path(amv.root / "odd.yaml")
     if content is not None:
         path.write_bytes(content)
 
     said = amv("apply", str(path))
 
-    assert said.code == 1
+    assert said.code == code
     assert "odd.yaml" in said.err

@@ -117,7 +117,7 @@ def test_example_of_the_design_parses_as_it_stands():
             "tables: [{source: {type: files, path: p, format: csv, schema: a INT, options: {sep: ''}}}]",
             "source.options: sep: expected a string that is not empty",
         ),
-        ("tabels: []\ntables: []", "line 1, unknown key 'tabels' beside `tables` (did you mean tables?)."),
+        ("tabels: []\ntables: []", "line 1, unknown key 'tabels' next to `tables` (did you mean tables?)."),
     ],
 )
 def test_a_mistake_is_named_with_its_file(text, named):

@@ -23,7 +23,7 @@ def test_lines_where_there_is_no_terminal():
     lines = done.stderr.splitlines()
     assert done.stdout == ""
     assert len(lines) == 3
-    assert lines[-1].endswith('orders MERGING: comparing partition ["[red]2"] (2 of 3 chunks compared)')
+    assert lines[-1].endswith('orders MERGING: comparing partition ["[red]2"] (2 of 3 batches compared)')
 
 
 def test_a_bar_on_a_terminal():

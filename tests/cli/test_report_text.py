@@ -25,8 +25,8 @@ def text_of(**facts) -> str:
 def test_attempts_are_told_where_there_was_more_than_one():
     told = text_of(attempts=(FIRST, SECOND))
 
-    assert "attempt   1 from REFRESHING at 2026-01-01 10:00:00 by a:1: 1 chunk compared, REFRESHING 2.0 s" in told
-    assert "by b:2: 2 chunks compared, MERGING 1.0 s, CLEANUP 0.5 s" in told
+    assert "attempt   1 from REFRESHING at 2026-01-01 10:00:00 by a:1: 1 batch compared, REFRESHING 2.0 s" in told
+    assert "by b:2: 2 batches compared, MERGING 1.0 s, CLEANUP 0.5 s" in told
     assert "attempt" not in text_of(attempts=(FIRST,))
 
 

@@ -56,7 +56,7 @@ def test_history_is_told_from_its_beginning():
         "        trigger   dag, by ann",
         r"        note      a\x1bb",
         "        source    version 3",
-        "        held      min_rows: 1. Since 2026-03-01 04:00:12, until 2026-03-01 04:00:12.",
+        "        approval  min_rows: 1. Since 2026-03-01 04:00:12, until 2026-03-01 04:00:12.",
         "        decision  approved by ann at 2026-03-01 04:00:12: fine",
         "        warn      few: count(*) < 3 does not hold for 3 rows.",
         "        checks    positive: passed",

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_mv_provider import Function, Query
 from airflow_mv_provider.definition_file import load, parse
-from airflow_mv_provider.exceptions import DefinitionError, InvalidIdentifierError
+from airflow_mv_provider.exceptions import ArgumentError, DefinitionError, InvalidIdentifierError
 
 ORDERS = "{name: orders, source: {type: delta, path: raw/orders}, key: [id]}"
 
@@ -74,12 +74,12 @@ def test_bad_name_keeps_its_class(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(DefinitionError, match=r"no\.yaml: the file cannot be read: No such file or directory\."):
+    with pytest.raises(ArgumentError, match=r"no\.yaml: the file cannot be read: No such file or directory\."):
         load(tmp_path / "no.yaml")
 
 
 def test_directory_is_no_file(tmp_path):
-    with pytest.raises(DefinitionError, match="the file cannot be read: Is a directory"):
+    with pytest.raises(ArgumentError, match="the file cannot be read: Is a directory"):
         load(tmp_path)
 
 

@@ -364,11 +364,11 @@ def test_a_task_that_waits_for_spark_and_a_killed_one_are_what_the_page_says_the
         wait_until(is_half_way, "two partitions are compared")
         with no_further_task(stack):
             os.kill(task("merge")["pid"], signal.SIGKILL)
-            page.get_by_text(re.compile("merge, try 1 was killed, or failed. .+ takes over")).wait_for()
+            page.get_by_text(re.compile("merge, try 1 was killed, or failed. .+ continues")).wait_for()
             assert works_on_it.inner_text() == f"no process now, run {run_id}"
         wait_until(lambda: (task("merge")["try_number"], task("merge")["state"]) == (2, "running"), "its retry runs")
         with stopped(pid := task("merge")["pid"]):
-            page.get_by_text("merge, try 2 is running in Airflow and takes over as soon as its Spark").wait_for()
+            page.get_by_text("merge, try 2 is running in Airflow and continues as soon as its Spark").wait_for()
             assert page.get_by_text("No process works on it any more").count() == 0
         works_on_it.get_by_text(f"process {pid} on").wait_for()
         stack.succeeds("sales", run_id)

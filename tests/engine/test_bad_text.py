@@ -156,7 +156,7 @@ def test_type_that_nobody_knows_is_named(lake, schema, told):
     csv(lake, good="id,v\n1,a\n")
     lake.apply(source=Files("raw/csv/*.csv", format="csv", schema=schema))
 
-    refused(lake, DefinitionError, "its schema cannot be parsed", told)
+    refused(lake, DefinitionError, "the schema cannot be parsed", told)
 
 
 def test_encoding_that_nobody_knows_is_named(lake):

@@ -94,7 +94,7 @@ def test_glob_that_is_none_is_a_definitions_mistake():
     error = translate(SparkRuntimeException(NO_GLOB), "source")
 
     assert type(error) is DefinitionError
-    assert error.problem == "its path is not a valid glob: error parsing regexp: Unclosed group at pos 6: `{a.csv`."
+    assert error.problem == "the path is not a valid glob: error parsing regexp: Unclosed group at pos 6: `{a.csv`."
 
 
 def test_colon_in_a_files_name_is_told_as_what_it_is():
@@ -198,7 +198,7 @@ def test_cancelled_job_is_no_fault_of_spark(text):
     error = translate(SparkRuntimeException(text), "orders")
 
     assert type(error) is InterruptedRefreshError
-    assert error.problem.startswith(f"its Spark job was cancelled: {text.split(' ')[0]} ")
+    assert error.problem.startswith(f"the Spark job was cancelled: {text.split(' ')[0]} ")
     assert "SQLSTATE" not in error.problem
 
 

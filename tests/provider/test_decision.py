@@ -115,12 +115,12 @@ def test_a_task_that_is_woken_notices_that_it_was_rejected_elsewhere(held):
 def test_people_are_told_what_waits_for_them(held):
     store, hold_id = held
     task = RefreshTableOperator(task_id="r", table="orders")
-    task.held_difference = ["orders: held for a decision", "  delete  id=3"]
+    task.held_difference = ["orders: awaiting approval", "  delete  id=3"]
     run = SimpleNamespace(dag_id="d", run_id="r1")
 
     told = message(store.report(hold_id.partition(".")[0]), {"dag_run": run, "task": task})
 
-    assert told.startswith("orders: held for a decision. too many Answer it in Airflow, or with `amv approve`")
+    assert told.startswith("orders: awaiting approval. too many Answer it in Airflow, or with `amv approve`")
     assert told.endswith("\n  delete  id=3")
 
 

@@ -19,6 +19,7 @@ import airflow_mv_provider
 from airflow_mv_provider import __version__
 from airflow_mv_provider.get_provider_info import get_provider_info
 
+REGISTRY = Path(__file__).parents[2] / ".airflow-registry.yaml"
 INFO = get_provider_info()
 
 
@@ -71,7 +72,7 @@ def test_each_option_is_complete_and_has_no_default() -> None:
 
 @pytest.mark.slow
 def test_what_dags_are_written_with_is_imported_from_the_top() -> None:
-    registry = yaml.safe_load((Path(__file__).parents[2] / ".airflow-registry.yaml").read_text(encoding="utf-8"))
+    registry = yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
     listed = [entry["module"] for group in registry.values() if isinstance(group, list) for entry in group]
     paths = {**{path.rpartition(".")[2]: path for path in listed}, "refresh_dags": "operators.factory.refresh_dags"}
 
@@ -84,10 +85,15 @@ def test_what_dags_are_written_with_is_imported_from_the_top() -> None:
 
 @pytest.mark.slow
 def test_every_named_module_and_class_exists() -> None:
+    named = set()
     for kind in ("hooks", "operators", "sensors", "triggers"):
         for group in INFO[kind]:
             for module in group["python-modules"]:
                 import_module(module)
+                named.add(module)
+    registry = yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
+    listed = [entry["module"] for kind in ("hooks", "operators", "sensors", "triggers") for entry in registry[kind]]
+    assert {name.rpartition(".")[0] for name in listed} <= named
     for connection in INFO["connection-types"]:
         module, _, name = connection["hook-class-name"].rpartition(".")
         hook = getattr(import_module(module), name)

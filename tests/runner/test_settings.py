@@ -187,7 +187,7 @@ def test_token_of_a_connect_server_is_secret():
 
 
 def test_source_root_with_a_password_is_refused_before_it_is_cut_at_its_colon():
-    with pytest.raises(UnsafeLocationError, match="AMV_SOURCE_ROOTS: its address contains a password") as caught:
+    with pytest.raises(UnsafeLocationError, match="AMV_SOURCE_ROOTS: the address contains a password") as caught:
         from_environment(environ={"AMV_SOURCE_ROOTS": f"/data:s3a://key:{CANARY}@bucket/in"})
 
     assert CANARY not in str(caught.value)

@@ -67,7 +67,7 @@ def test_host_and_login_of_the_connection_count_too():
         ({}, {}, "names no broker"),
         (OPEN | {"ssl.key.location": "/k"}, {}, "'ssl.key.location' in its extra is not known"),
         (OPEN | {"enable.ssl.certificate.verification": "false"}, {}, "is not known"),
-        (OPEN | {"security.protocol": "TLS"}, {}, "none of PLAINTEXT, SSL"),
+        (OPEN | {"security.protocol": "TLS"}, {}, "not one of PLAINTEXT, SSL"),
         (OPEN, {"user": "me", "password": SECRET}, "has a login, and no security.protocol"),
         (OPEN | {"security.protocol": "SASL_SSL"}, {}, "needs a login and a password"),
         (OPEN | {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, {"user": "me"}, "sasl.mechanism"),

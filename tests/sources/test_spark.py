@@ -18,7 +18,7 @@ from airflow_mv_provider.sources.spark.model import SparkSource, option_obstacle
         ({"format": "a b"}, "not the name of a data source"),
         ({"format": "m:a.b"}, "not the name of a data source"),
         ({"format": "x", "options": {"a b": "1"}}, "not the name of an option"),
-        ({"format": "x", "options": {"path": "/etc"}}, "beside `format`"),
+        ({"format": "x", "options": {"path": "/etc"}}, "next to `format`"),
         ({"format": "x", "options": {"password": "1"}}, "may be a secret"),
         ({"format": "x", "options": {"url": "https://a:b@c"}}, "may be a secret"),
         ({"format": "x", "version": {"sfPassword": "1"}}, "may be a secret"),

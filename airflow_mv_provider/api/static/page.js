@@ -257,7 +257,7 @@
     try {
       const news = await getHtml($("[data-poll]").dataset.poll);
       if (news.page.querySelector("[data-hold]")?.dataset.hold !== shown) {
-        note("Nothing was decided: another difference is held now than the one that was shown, or none.", "warn");
+        note("Nothing was decided: another difference awaits approval now than the one that was shown, or none.", "warn");
       } else {
         const headers = { "Content-Type": "application/json", Accept: "application/json" };
         const body = JSON.stringify({ chosen_options: [option], params_input: { note: reason } });

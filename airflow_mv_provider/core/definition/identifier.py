@@ -26,9 +26,13 @@ def check_table_name(name: str) -> str:
     if len(parts) > 3 or not all(_PART.match(part) for part in parts):
         raise InvalidIdentifierError("table name", f"{_shown(name)} is not a name of one to three plain parts.")
     if any(part.startswith(RESERVED_PREFIX) or part == "_mv" for part in parts):
-        raise InvalidIdentifierError("table name", f"{_shown(name)} begins with the reserved prefix _mv.")
+        raise InvalidIdentifierError(
+            "table name", f"{_shown(name)} begins with the reserved prefix _mv.", hint="Choose another name."
+        )
     if any(part.endswith(ERRORS_SUFFIX) for part in parts):
-        raise InvalidIdentifierError("table name", f"{_shown(name)} ends with {ERRORS_SUFFIX}, as error tables do.")
+        raise InvalidIdentifierError(
+            "table name", f"{_shown(name)} ends with {ERRORS_SUFFIX}, as error tables do.", hint="Choose another name."
+        )
     return name
 
 

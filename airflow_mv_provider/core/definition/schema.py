@@ -88,14 +88,18 @@ def check_source(
             )
     types = {column.name: column for column in columns}
     for role, names, unusable in (("key", key, _NO_KEY), ("partition", partition_by, _NO_PARTITION)):
+        hint = None if role == "key" else "Correct `partition_by`."
         for name in names:
             if name not in types:
-                raise KeyColumnError(where, f"{role} column {name!r} is not among {_listed(types)}.", column=name)
+                raise KeyColumnError(
+                    where, f"{role} column {name!r} is not among {_listed(types)}.", column=name, hint=hint
+                )
             if not isinstance(types[name].type, str) or types[name].type in unusable:
                 raise KeyColumnError(
                     where,
                     f"{role} column {name!r} is of type {types[name].shown_type}, which cannot identify rows.",
                     column=name,
+                    hint=hint,
                 )
     if partition_by and types.keys() == set(partition_by):
         problem = f"partition_by names every column ({_listed(types)}); the files of a table need one that is left."

@@ -190,7 +190,9 @@ def check_fits(request: Request, table: RefreshableTable, kind: str | None) -> N
     if request.hold and table.publish == "progressive":
         hint = "Refresh with --read-only first, or set publish: atomic."
         raise ArgumentError(
-            table.name, "`publish: progressive` changes the table before all is compared: it cannot be held.", hint=hint
+            table.name,
+            "a refresh of `publish: progressive` changes the table before all is compared, so cannot be held.",
+            hint=hint,
         )
     check_scope(request.scope, table, kind)
     check_read_from(request, table)
@@ -254,7 +256,7 @@ def _check_scope_named(params: Mapping[str, Any]) -> None:
     needs = {"range": ("from", "until"), "partitions": ("partitions",)}
     mine = needs.get(named, ())
     if mine and not any(params.get(name) for name in mine):
-        raise refused("scope", named, f"It needs {' or '.join(mine)}.")
+        raise refused("scope", named, f"Give {' or '.join(mine)}.")
     for name in ("partitions", "from", "until", "stale"):
         if params.get(name) and name not in mine and name != named:
             raise refused("scope", named, f"Leave {name} empty, or choose another scope.")

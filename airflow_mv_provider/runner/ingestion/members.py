@@ -43,7 +43,7 @@ def members_of(store: Store, ingestion: str) -> tuple[TableRecord, ...]:
     ):
         if len(values) > 1:
             shown = ", ".join(sorted(str(value or "none") for value in values))
-            problem = f"its tables do not have the same {what}: {shown}."
+            problem = f"the tables do not have the same {what}: {shown}."
             raise DefinitionError(f"ingestion {ingestion!r}", problem, hint=_APPLY)
     return found
 

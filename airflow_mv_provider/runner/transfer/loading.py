@@ -35,7 +35,7 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
     table = store.table(name)
     definition, asked = definition_of_load(table.definition, source), request_of_load(request)
     if is_rollback(definition, table):
-        raise ArgumentError(name, "its source would be the table itself.", hint="See `amv rollback`.")
+        raise ArgumentError(name, "the source would be the table itself.", hint="See `amv rollback`.")
     check_can_start_over(table, "a load")
     with translated(name), closing(context.source_of(table, definition)) as found:
         frontier = found.probe(asked.overrides)

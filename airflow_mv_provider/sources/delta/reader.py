@@ -83,7 +83,9 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
             hint = "If it was renamed, change `table` in the definition."
             raise SourceNotFoundError("source", f"the catalog has no table {name}.", hint=hint)
         if not found.is_delta or found.location is None:
-            raise SourceNotFoundError("source", f"{name} is {found.describe()}, expected a Delta table.")
+            raise SourceNotFoundError(
+                "source", f"{name} is {found.describe()}, expected a Delta table.", hint="Check the name."
+            )
         self.locations = (confined(found.location, *self._roots),)
         return TableRef(self.locations[0])
 

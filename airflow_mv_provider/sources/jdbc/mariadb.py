@@ -146,7 +146,7 @@ class MariaDb(Dialect):
         try:
             import pymysql
         except ImportError as error:
-            hint = "Install it: pip install 'airflow-mv-provider[mysql]'."
+            hint = "Install it: pip install pymysql."
             raise DependencyError("source", "MariaDB's client PyMySQL is not installed.", hint=hint) from error
         mine = self._credentials
         connection = pymysql.connect(
@@ -311,5 +311,5 @@ def _translated(error: Exception, text: str, read_timeout: int, *, is_holding: b
     if "timed out" in message and code != 2003:
         return silent("source", f"no answer within {read_timeout} s")
     if isinstance(error, (err.ProgrammingError, err.NotSupportedError, err.DataError)) or code in _AUTHORS:
-        return DefinitionError("source", f"MariaDB rejects it: {message}.")
+        return DefinitionError("source", f"MariaDB rejects the query: {message}.")
     return SourceUnavailableError("source", f"{message}.")

@@ -49,7 +49,7 @@ def translated(error: Exception, text: str, read_timeout: int, *, is_holding: bo
         case errors.CharacterNotInRepertoire() | errors.UntranslatableCharacter():
             return not_text("source", f"a text of the source has bytes that are not a character: {message}.")
         case _ if (error.sqlstate or "")[:2] in _AUTHORS:
-            return DefinitionError("source", f"PostgreSQL rejects it: {message}.")
+            return DefinitionError("source", f"PostgreSQL rejects the query: {message}.")
         case OperationalError() if is_holding:
             return SnapshotLostError("source", "the connection that held the source's snapshot has ended.")
         case OperationalError() if error.sqlstate is None and "FATAL" in text and not _is_transient(text):

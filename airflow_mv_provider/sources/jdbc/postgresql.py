@@ -214,7 +214,7 @@ class PostgreSql(Dialect):
         try:
             from airflow_mv_provider.postgres import connecting
         except ImportError as error:
-            hint = "Install it: pip install 'airflow-mv-provider[postgres]'."
+            hint = "Install it: pip install 'psycopg[binary]'."
             raise DependencyError("source", "PostgreSQL's client psycopg is not installed.", hint=hint) from error
         mine = self._credentials
         connection = connecting(self._source.read_timeout)(

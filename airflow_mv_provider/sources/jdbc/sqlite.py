@@ -154,14 +154,15 @@ class Sqlite(Dialect):
             hint = "Give this user, and that of Spark's processes, read access to it."
             raise SourceDeniedError("source", f"{self._file} may not be read.", hint=hint) from error
         except OSError as error:
-            raise SourceUnavailableError("source", f"{self._file}: {error.strerror}.") from error
+            hint = "Check the file and its disk, then refresh again."
+            raise SourceUnavailableError("source", f"{self._file}: {error.strerror}.", hint=hint) from error
         except (sqlite3.Error, sqlite3.Warning) as error:
             message = str(error)[:300]
             if "no such table" in message:
                 raise SourceNotFoundError("source", f"{message}.", hint="Check the table's name.") from error
             if "locked" in message or "busy" in message:
                 raise locked("source") from error
-            raise DefinitionError("source", f"SQLite rejects it: {message}.") from error
+            raise DefinitionError("source", f"SQLite rejects the query: {message}.") from error
 
 
 def _type_of(declared: str) -> str | None:

@@ -178,7 +178,7 @@ def _asking(cluster: Cluster, topic: str, timeout_s: float) -> Iterator[Any]:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
     except ImportError as error:
-        hint = "pip install 'airflow-mv-provider[kafka]'"
+        hint = "pip install confluent-kafka"
         raise DependencyError("source", "Python has no client for Kafka.", hint=hint) from error
     reported: list[Any] = []
     settings: Any = {

@@ -67,20 +67,20 @@ def cluster_of(credentials: Credentials) -> Cluster:
     password = options.get("sasl.password") or credentials.password
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in _PROTOCOLS:
-        raise _wrong(credentials, f"its security.protocol is none of {', '.join(_PROTOCOLS)}.")
+        raise _wrong(credentials, f"security.protocol is not one of {', '.join(_PROTOCOLS)}.")
     is_login = protocol.startswith("SASL_")
     if is_login != bool(user or password):
         problem = (
             "the connection has a login, and no security.protocol with SASL_: SASL_SSL, or SASL_PLAINTEXT without"
             " encryption."
         )
-        raise _wrong(credentials, "its security.protocol needs a login and a password." if is_login else problem)
+        raise _wrong(credentials, "this security.protocol needs a login and a password." if is_login else problem)
     client = {"bootstrap.servers": servers, "security.protocol": protocol}
     spark = {"kafka.bootstrap.servers": servers, "kafka.security.protocol": protocol}
     if is_login:
         mechanism = (options.get("sasl.mechanism") or options.get("sasl.mechanisms") or "PLAIN").upper()
         if mechanism not in _MODULES or not user or not password:
-            problem = f"its sasl.mechanism is none of {', '.join(_MODULES)}, or it has no login or no password."
+            problem = f"sasl.mechanism is not one of {', '.join(_MODULES)}, or the login or the password is missing."
             raise _wrong(credentials, problem)
         client |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
         jaas = f"{_MODULES[mechanism]} required username={_quoted(user)} password={_quoted(password)};"

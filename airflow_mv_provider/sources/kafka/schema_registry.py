@@ -70,7 +70,7 @@ def schemas_of(registry: Registry, ids: Iterable[int], timeout_s: float) -> dict
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
     except ImportError as error:
-        hint = "pip install 'airflow-mv-provider[schema-registry]'"
+        hint = "pip install 'confluent-kafka[schema-registry]'"
         raise DependencyError("source", "Python has no client for a schema registry.", hint=hint) from error
     found: dict[int, str | None] = {}
     settings = {**registry.client, "timeout": min(timeout_s, _CONNECT_S), "max.retries": 0}

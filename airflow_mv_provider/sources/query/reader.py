@@ -134,7 +134,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
 
     def _understood(self, until: QueryFrontier) -> Followed | Obstacle:
         if self._source.select:
-            return Obstacle("`select` stands beside the query", "write it in the query")
+            return Obstacle("`select` stands next to the query", "write it in the query")
         inputs = {name: (self._pinned(name, at), self._inputs[name].read(at).schema) for name, at in until.inputs}
         try:
             with understood("query"):

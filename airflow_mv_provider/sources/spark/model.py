@@ -124,7 +124,7 @@ class SparkSource(Source):
             if not _OPTION.fullmatch(name):
                 raise ValueError(f"{name[:60]!r} is not the name of an option")
             if name.lower() in ("path", "paths"):
-                raise ValueError(f"{name} is not an option: write it beside `format`")
+                raise ValueError(f"{name} is not an option: write it next to `format`")
         return options
 
     @field_validator("options", "version")

@@ -104,8 +104,8 @@ def test_a_request_survives_its_params(params):
     [
         ({"scope": "all"}, "'all' is not allowed"),
         ({"scope": 1}, "1 is not allowed"),
-        ({"scope": "range"}, "It needs from or until"),
-        ({"scope": "partitions"}, "It needs partitions"),
+        ({"scope": "range"}, "Give from or until"),
+        ({"scope": "partitions"}, "Give partitions"),
         ({"scope": "everything", "from": "a"}, "Leave from empty"),
         ({"scope": "as usual", "partitions": ["a"]}, "Leave partitions empty"),
         ({"scope": "stale", "until": "a"}, "Leave until empty"),

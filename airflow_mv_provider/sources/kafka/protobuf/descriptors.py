@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.exceptions import DefinitionError, DependencyError
 
-_INSTALL = "pip install 'airflow-mv-provider[protobuf]'"
+_INSTALL = "pip install 'protobuf>=6.31'"
 _COMPILE = "Write it by `protoc --include_imports --descriptor_set_out=FILE`."
 TIMESTAMP = "google.protobuf.Timestamp"
 _UNSIGNED_64 = T.DecimalType(20, 0)
@@ -42,7 +42,7 @@ def kept(content: bytes, message: str, location: str) -> str:
     names = sorted(name[1:] for file in found.file for name in _messages(file))
     if message not in names:
         problem = f"{location} has no message {message}{nearest(message, names)}."
-        raise DefinitionError("source", problem, hint=f"It has {', '.join(names[:8]) or 'none'}.")
+        raise DefinitionError("source", problem, hint=f"The file has {', '.join(names[:8]) or 'none'}.")
     needed = _needed(f".{message}", owners, location)
     out = FileDescriptorSet()
     for file in found.file:

@@ -166,7 +166,7 @@ def _joined(
     ]
     if any(map(summarizes, conditions)):
         raise NotIncrementalError(
-            "an aggregate or a window beside a subquery is not followed", "compute it in a derived table"
+            "an aggregate or a window next to a subquery is not followed", "compute it in a derived table"
         )
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
     found.meta[_CHANGED] = changed.alias
