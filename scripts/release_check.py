@@ -44,7 +44,7 @@ RUNS = (
     Run("crash-matrix", "a kill at every durable write"),
     Run("soak", "random faults", ("N=250",)),
     Run("soak-stream", "the same through Debezium and Kafka", ("N=100",)),
-    Run("soak-hands", "what others do to sources and to main"),
+    Run("soak-hands", "what others do to sources and to the table"),
     Run("test-rest", "every case of all other tests, tables on S3 included"),
 )
 

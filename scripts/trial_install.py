@@ -2,8 +2,10 @@
 
     a new venv with stock Airflow ─▶ the documented pip command ─▶ `airflow mv db migrate`
     ─▶ the README's definition and DAG ─▶ `airflow dags test` ─▶ `airflow mv status`: both tables are published
+    ─▶ one amount is corrected ─▶ the README's commands: one row is updated
 
-Commands and files are taken from the README itself, so it fails where the page is wrong.
+Commands and files are taken from the README itself, so it fails where the page is wrong. Versions are those of
+constraints.txt, so that it fails for no other reason.
 """
 
 from __future__ import annotations
@@ -55,6 +57,12 @@ def main() -> None:
         if status.count("published") != 2:
             sys.exit(f"✗ Not both tables are published:\n{status}")
         print(status)
+        csv = warehouse / "raw" / "orders" / "2026.csv"
+        csv.write_text(ORDERS.replace("9.90", "8.90"), encoding="utf-8")
+        commands = re.findall(r"^    \$ (airflow mv [^#\n]*)", readme, re.MULTILINE)
+        *_, report = [run(f"cd {home / 'dags'} && {command}", environment) for command in commands]
+        if "0 inserted, 1 updated, 0 deleted, 1 unchanged" not in report:
+            sys.exit(f"✗ The corrected amount is not published:\n{report}")
 
 
 def install(venv: Path, readme: str, environment: Mapping[str, str]) -> None:
