@@ -29,7 +29,7 @@ PAGE_TABLES = 100
 MAX_DRAWN = 150  # nodes of a picture; more cannot be followed by eye
 MAX_LISTED = 500  # tables of one group
 MAX_BESIDE = 20  # names in one line of the list
-_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 208, 44, 56, 12  # of a box, and between boxes
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 232, 44, 56, 12  # of a box, and between boxes
 _MAX_NAME = 27  # characters that fit into a box
 _KINDS = {
     NodeKind.SOURCE: "source",
@@ -249,7 +249,7 @@ def state_of(line: TableLine) -> tuple[str, str]:
     if line.is_held:
         return "warn", "awaiting approval"
     if line.is_left:
-        return "warn", "lease expired"
+        return "warn", "stalled"
     if line.obstacle is not None:
         return "bad", "stalled"
     if line.is_under_way:
