@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 ENCODINGS = ("encoding", "charset")
 """Options that name the encoding; the first one counts."""
@@ -25,6 +26,11 @@ def texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str])
 def decoded(value: Column, options: Mapping[str, str]) -> Column:
     """Return a value of `texts` decoded; Spark raises for bytes that are invalid in an encoding other than UTF-8."""
     return value if is_utf_8(options) else F.decode(value.cast("binary"), encoding(options))
+
+
+def from_json(text: Column | str, kind: StructType | str, options: Mapping[str, str]) -> Column:
+    """Return a text parsed as JSON. Of options that are empty, a client of Spark Connect makes a map without a type."""
+    return F.from_json(text, kind, dict(options) or None)
 
 
 def encoding(options: Mapping[str, str]) -> str:

@@ -36,6 +36,9 @@ tables:
     key: [id]
     on_conflict: overwrite
     order_by: [v]
+  - name: documents
+    source: {type: files, path: raw/documents/*.json, format: json, schema: "id INT, tags ARRAY<STRING>"}
+    key: [id]
   - name: query
     source: {type: query, sql: "SELECT p, count(*) AS n FROM o GROUP BY p", inputs: {o: raw/orders}}
     key: [p]
@@ -182,13 +185,17 @@ def test_tasks_of_airflow_work_on_the_server(client):
     assert client.is_equal()
 
 
-@pytest.mark.in_test_all
 def test_files_and_a_query_and_bad_input(client):
+    documents = client.root / "wh/raw/documents"
+    documents.mkdir(parents=True)
+    (documents / "a.json").write_text('{"id": 1, "tags": ["a", 1.10]}\n')
     lines = client.root / "wh/raw/lines"
     lines.mkdir(parents=True)
     (lines / "a.csv").write_text("id,v\n1,a\n2,b\n2,c\n")
 
     assert client.amv("refresh", "lines")[1]["rows_inserted"] == 2
+    code, document, err = client.amv("refresh", "documents")
+    assert (code, document.get("rows_inserted")) == (0, 1), err
     code, query, err = client.amv("refresh", "query")
     assert (code, query.get("rows_inserted")) == (0, 4), err
     (lines / "b.csv").write_text("id,v\nx,a\n")
@@ -197,6 +204,7 @@ def test_files_and_a_query_and_bad_input(client):
     assert (code, refused["error"]["code"]) == (1, "MV-FILE-CORRUPT")
     assert "b.csv" in refused["error"]["message"]
     assert read_independently(client.root / "wh/lines") == [(1, "a"), (2, "c")]
+    assert read_independently(client.root / "wh/documents") == [(1, ("a", "1.10"))]
 
 
 @pytest.mark.in_test_all

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.sources.files import json_numbers
-from airflow_mv_provider.sources.texts import refusal
+from airflow_mv_provider.sources.texts import from_json, refusal
 from airflow_mv_provider.spark.errors import BAD_ENCODING, BAD_RECORD
 
 _OBJECTS, _TEXTS = "array<map<string,string>>", "array<string>"
@@ -37,7 +37,7 @@ def records(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     is_respelt = json_numbers.may_be_respelt(text, options)
     # As the only element of an array, so that any text after the value is a syntax error.
     alone = F.concat(F.lit("["), F.when(is_respelt, marked).otherwise(text), F.lit("\n]"))
-    values = files.withColumn("values", F.from_json(alone, _TEXTS, dict(options)))
+    values = files.withColumn("values", from_json(alone, _TEXTS, options))
     value = F.get("values", F.lit(0))
     as_array = F.when(value.startswith("["), value).otherwise(F.concat(F.lit("["), value, F.lit("]")))
     found = values.withColumn("as_array", F.when(F.size("values") == 1, as_array))

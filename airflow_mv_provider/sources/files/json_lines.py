@@ -25,6 +25,7 @@ from airflow_mv_provider.sources.texts import (
     ENCODINGS,
     LENIENT,
     decoded,
+    from_json,
     is_multi_line,
     is_utf_8,
     refusal,
@@ -188,7 +189,7 @@ def _alone(options: Mapping[str, str]) -> Column:
 
     def parsed(text: Column) -> Column:
         wrapped = F.concat(F.lit("["), text, F.lit("\n]"))  # the line break ends a comment, if they are allowed
-        return F.from_json(wrapped, "array<map<string,string>>", parsing(options) or None)
+        return from_json(wrapped, "array<map<string,string>>", parsing(options))
 
     numbers_as_written = F.transform(
         parsed(F.col("marked")),
@@ -199,14 +200,14 @@ def _alone(options: Mapping[str, str]) -> Column:
 
 def _record(schema: StructType, options: Mapping[str, str]) -> Column:
     whole = StructType([*schema.fields]).add(CORRUPT, StringType())
-    return F.from_json("text", whole, parsing(options) | LENIENT).alias("record")
+    return from_json("text", whole, parsing(options) | LENIENT).alias("record")
 
 
 def _as_written(schema: StructType, options: Mapping[str, str]) -> Column:
     """Return the record, the numbers in its STRINGs as the line has them."""
     nested = [field for field in schema.fields if _is_nested(field) and _has(field.dataType, "string")]
     wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in nested])
-    texts = F.from_json("marked", wanted, parsing(options)) if nested else F.lit(None)
+    texts = from_json("marked", wanted, parsing(options)) if nested else F.lit(None)
 
     def written(field: StructField, texts: Column) -> Column:
         if field in nested:
@@ -242,7 +243,7 @@ def _deeper(schema: StructType, options: Mapping[str, str]) -> Iterator[Column]:
     judged = [field for field in schema.fields if _is_nested(field) and _is_judged(field.dataType, options)]
     if judged:
         wanted = StructType([StructField(field.name, _as_texts(field.dataType)) for field in judged])
-        yield F.from_json("text", wanted, parsing(options)).alias("deeper")
+        yield from_json("text", wanted, parsing(options)).alias("deeper")
 
 
 def _wrong(field: StructField, options: Mapping[str, str]) -> Column | None:
@@ -299,7 +300,7 @@ def _text_of(field: StructField) -> Column:
 def _is_unread(field: StructField, options: Mapping[str, str]) -> Column:
     """Return the condition that Spark could not read a field's value."""
     if _has(field.dataType, "binary"):
-        return F.from_json("text", StructType([field]).add(CORRUPT, StringType()), parsing(options) | LENIENT)[
+        return from_json("text", StructType([field]).add(CORRUPT, StringType()), parsing(options) | LENIENT)[
             CORRUPT
         ].isNotNull()
     return _of_record(field).isNull() & _text_of(field).isNotNull()
