@@ -208,7 +208,7 @@ def test_a_refresh_of_some_partitions_leaves_out_checks_of_all_rows(lake):
         ("the rows of some partitions", 0, True),
         ("the rows of some partitions", 5, True),
     ]
-    assert "not evaluated, because it is about all rows" in report.checks[0].sentence
+    assert "not evaluated, because the check is about all rows" in report.checks[0].sentence
     assert numbers(lake.refresh(force=True)) == [1, 0]
 
 
