@@ -150,7 +150,7 @@ def _progress(status: TableStatus) -> str:
     waiting = f"{len(status.queue)} waiting" if status.queue else ""
     if status.refresh_id is None:
         return waiting or "-"
-    owner = "held for a decision" if status.is_held else "" if status.is_lease_live else "lease expired"
+    owner = "awaiting approval" if status.is_held else "" if status.is_lease_live else "lease expired"
     done = f"{status.partitions_completed} of {status.partitions_total} partitions"
     return ", ".join(filter(None, (done, owner, waiting)))
 
