@@ -48,7 +48,7 @@ class DefinitionFile:
 def load(path: str | Path) -> tuple[RefreshableTable, ...]:
     """Return the definitions in a file, in its order.
 
-    raises : DefinitionError, naming the file
+    raises : ArgumentError, for a file that cannot be read; DefinitionError, naming the file
     """
     return load_file(path).tables
 
@@ -56,7 +56,7 @@ def load(path: str | Path) -> tuple[RefreshableTable, ...]:
 def load_all(paths: Sequence[str | Path]) -> list[RefreshableTable]:
     """Return the definitions in several files.
 
-    raises : DefinitionError, also if two files define the same table
+    raises : what `load` does; DefinitionError, also if two files define the same table
     """
     found: dict[str, str] = {}
     definitions = []
@@ -76,7 +76,7 @@ def load_file(path: str | Path) -> DefinitionFile:
 def load_source(path: str | Path) -> object:
     """Return the one source in a file, `{"source": {...}}`, as it is written there.
 
-    raises : DefinitionError, naming the file
+    raises : what `load` does
     """
     _, document = _read(_text_of(path), str(path))
     if not isinstance(document, dict) or set(document) != {"source"}:

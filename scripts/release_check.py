@@ -169,10 +169,10 @@ class _WithoutWords(ast.NodeTransformer):
 
 
 class _Wordless(ast.NodeTransformer):
-    """Leaves of each text only what is computed in it."""
+    """Leaves of each text only what is computed in it, and whether there is one."""
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant("") if isinstance(node.value, str) else node
+        return ast.Constant("words") if node.value and isinstance(node.value, str) else node
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         self.generic_visit(node)

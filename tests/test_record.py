@@ -284,6 +284,7 @@ def test_only_changes_of_the_protocol_outdate_a_record(release_check, tmp_path):
         ("one()", "one(hint='Do that.')", False),
         ("problem = f'{x} is bad.'", "problem = f'bad: {x}'", False),
         ("problem = f'{x} is bad.'", "problem = f'{y} is bad.'", True),
+        ("problem = ''", "problem = 'It is bad.'", True),
         ("one(name='this')", "one(name='that')", True),
     ],
 )
