@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from airflow_mv_provider import Files
-from airflow_mv_provider.exceptions import CorruptRecordError, DefinitionError
+from airflow_mv_provider.exceptions import CorruptRecordError, DefinitionError, MvError
 from tests.engine.refusing import refused
 
 pytestmark = pytest.mark.slow
@@ -112,6 +112,31 @@ def test_column_that_files_and_folders_have_is_the_files(lake):
     lake.refresh()
 
     assert lake.rows() == [(1, "v1")]
+
+
+@pytest.mark.parametrize("format_", ["csv", pytest.param("parquet", marks=pytest.mark.in_test_all)])
+def test_a_file_that_is_in_no_such_folder_is_an_error_and_has_no_empty_value(lake, format_):
+    write(lake, format_, "zip=01001", 1)
+    lake.apply(source=Files("raw/by", format=format_, schema=SCHEMA))
+    select = proposed(refused(lake, DefinitionError))
+    lake.apply(source=Files("raw/by", format=format_, schema=SCHEMA, select=select))
+    lake.refresh()
+    write(lake, format_, "", 2)
+
+    with pytest.raises(MvError, match=r"no folder zip= above .*/by/2\."):
+        lake.refresh()
+
+    assert lake.rows() == [(1, "v1", "01001")]
+
+
+@pytest.mark.in_test_all
+def test_the_name_of_the_file_is_not_the_value_of_its_folder(lake):
+    write(lake, "csv", "zip=01001", 1)
+    lake.apply(source=Files("raw/by", format="csv", schema=SCHEMA, select=["*", "_file AS origin"]))
+
+    error = refused(lake, DefinitionError, "folders", "zip")
+
+    assert len(proposed(error)) == 2
 
 
 @pytest.mark.in_test_all

@@ -445,6 +445,9 @@ _SETTINGS = [
     "collation_connection='cp1250_general_ci'",
     "sql_select_limit=1",
     "max_statement_time=0.000001",
+    "sql_mode='ORACLE'",
+    "idle_transaction_timeout=1",
+    "idle_readonly_transaction_timeout=1",
     "lc_time_names='de_DE'",
     "div_precision_increment=10",
 ]

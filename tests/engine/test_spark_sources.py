@@ -60,6 +60,15 @@ class NoShop:
 '''
 
 
+@pytest.mark.parametrize("format_", ["text", pytest.param("Text", marks=pytest.mark.in_test_all)])
+def test_files_of_a_table_with_a_log_are_refused(lake, format_):
+    lake.write("SELECT 'a' AS value", "raw/t")
+    lake.apply(source=SparkSource(format_, path="raw/t"), key=["value"])
+
+    with pytest.raises(DefinitionError, match="is a Delta table"):
+        lake.refresh()
+
+
 @pytest.fixture(scope="session")
 def shop_module(spark, tmp_path_factory):
     """A module that Spark's Python workers can import, too."""

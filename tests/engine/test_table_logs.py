@@ -83,6 +83,18 @@ def test_other_tables_with_a_log_are_not_read_as_files(lake, log, file, path, pa
     refused(lake, DefinitionError, str(place), *parts)
 
 
+@pytest.mark.in_test_all
+def test_folders_of_exports_that_are_named_like_hives_are_read(lake):
+    for n, folder in enumerate(("base_20240101", "delta_20240101_20240131")):
+        (lake.root / "raw" / folder).mkdir(parents=True)
+        pyarrow.parquet.write_table(ROWS.slice(n, 1), lake.root / "raw" / folder / "a.parquet")
+    lake.apply(source=Files("raw/*", format="parquet"))
+
+    lake.refresh()
+
+    assert lake.rows() == [(1, "a"), (2, "b")]
+
+
 def by_stream(lake: Any) -> None:
     """Write one row by a stream of Spark, and leave a file beside it that no commit of the stream has."""
     lake.spark.sql("SELECT 1L AS id, 'a' AS v").write.parquet(str(lake.root / "in"))

@@ -83,10 +83,14 @@ def folder_columns(pattern: str, paths: Iterable[str]) -> list[str]:
 
 
 def value_of_folder(name: str) -> str:
-    """Return the SQL of a folder column's value: text, without the escapes for characters and NULL."""
+    """Return the SQL of a folder column's value: text, without the escapes for characters and NULL.
+
+    It raises for a file that is in no such folder.
+    """
     pattern = literal(f"/{re.escape(name)}=([^/]*)/")
-    value = f"url_decode(replace(regexp_extract(_file, {pattern}, 1), '+', '%2B'))"
-    return f"nullif({value}, '__HIVE_DEFAULT_PARTITION__')"
+    raises = f"raise_error({literal(f'no folder {name}= above ')} || _file)"
+    value = f"coalesce(nullif(regexp_extract(_file, {pattern}, 1), ''), {raises})"
+    return f"nullif(url_decode(replace({value}, '+', '%2B')), '__HIVE_DEFAULT_PARTITION__')"
 
 
 def partition_folders(pattern: str, paths: Iterable[str]) -> list[str]:

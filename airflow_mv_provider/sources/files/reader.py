@@ -245,9 +245,11 @@ class FilesReader(FileReader[Files, FilesFrontier]):
 
     def _check_folders(self, paths: list[str]) -> None:
         """Refuse values that only the names of folders have, unless the projection takes them or leaves them out."""
-        names = folder_columns(self._location, map(shown, paths))
         select = self._source.select or ["*"]
-        if not names or "_file" in positions.named_in(select):
+        of_path = [text for text in select if positions.named_in([text])]
+        names = folder_columns(self._location, map(shown, paths))
+        names = [name for name in names if not any(f"{re.escape(name)}=" in text for text in of_path)]
+        if not names:
             return
         columns = self._merged(tuple(paths)) if self._source.format in ("orc", "parquet") else self._declared
         if columns is None:

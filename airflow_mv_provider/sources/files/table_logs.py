@@ -20,7 +20,10 @@ from airflow_mv_provider.spark.errors import condition_of, translated
 from airflow_mv_provider.spark.session import is_remote
 
 _DELTA, _HUDI, _ICEBERG, _SINK = "_delta_log", ".hoodie", "metadata/*.metadata.json", "_spark_metadata"
-_BY_NAME = "Read it with `type: spark`, `format: {}` and its path; Spark needs the jar of that format."
+_BY_NAME = (
+    "Read it with `type: spark`, `format: {}` and its path, if it is in no catalog, or with `type: function` by its"
+    " name: `return spark.table(...)`. Spark needs the jar of that format."
+)
 _LOGS = {
     _DELTA: ("is a Delta table", "Use `type: delta` with this path."),
     _ICEBERG: ("is an Iceberg table", _BY_NAME.format("iceberg")),
@@ -28,7 +31,9 @@ _LOGS = {
     _SINK: ("was written by a stream of Spark", "Use this folder itself as the path: Spark then reads its log."),
 }
 # Hive's tables with ACID have folders instead of a log: of rows that came, and of rows that were deleted.
-_ACID = re.compile(r"(?:base_\d{7,}|(?:delete_)?delta_\d{7,}_\d{7,}(?:_\d{4,})?)(?:_v\d+)?")
+_ACID = re.compile(
+    r"(.*)/(?:base_\d{7,}|(?:delete_)?delta_\d{7,}_\d{7,}(?:_\d{4,})?)(?:_v\d+)?/(?:[^/]*/)*(?:bucket_|\d{6}_)\d+[^/]*"
+)
 _MAX_FOLDERS = 100  # partition folders that are searched: in an object store each look is slow
 
 
@@ -48,10 +53,8 @@ def check_no_table(spark: SparkSession, location: str, roots: Sequence[str], pat
     """
     paths = list(paths)
     for path in paths:
-        folder, _, _ = path.rpartition("/")
-        if found := next((each for each in folder.split("/") if _ACID.fullmatch(each)), None):
-            table = folder[: folder.index(f"/{found}")]
-            raise _refused(table, "is a transactional (ACID) table of Hive", "Have Hive write its rows elsewhere.")
+        if found := _ACID.fullmatch(path):
+            raise _refused(found[1], "is a transactional (ACID) table of Hive", "Have Hive write its rows elsewhere.")
     for folder in _folders(location, roots, paths):
         for log in _logs_in(spark, folder):
             is_read_by_log = log == _SINK and folder == location.rstrip("/")

@@ -67,12 +67,17 @@ def from_text(name: str, sql: str, kind: str, encoding: str | None = None) -> Co
         is_float = f"{it} RLIKE '^-?[0-9]([.][0-9]{{1,16}})?[eE][+-]?[0-9]{{1,2}}$'"
         is_same = f"CAST(try_cast({it} AS {kind}) AS DOUBLE) = try_cast({it} AS DOUBLE)"
         fits += f" AND ({is_plain} OR ({is_float} AND {is_same}))"
-    if kind == "DOUBLE":  # a number that is too large would be infinite
-        fits += f" AND (abs(try_cast({it} AS DOUBLE)) < double('infinity') OR {it} RLIKE '(?i)^[+-]?(inf|nan)')"
+    if kind == "DOUBLE":  # a number that is too large would be infinite, one that is too small zero, and 1d is none
+        is_number = f"{it} RLIKE '^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$'"
+        is_finite = f"abs(try_cast({it} AS DOUBLE)) < double('infinity')"
+        is_kept = f"(try_cast({it} AS DOUBLE) <> 0 OR {it} RLIKE '^[^1-9eE]*([eE]|$)')"
+        is_word = f"{it} RLIKE '(?i)^([+-]?inf(inity)?|nan)$'"
+        fits += f" AND ({is_number} AND {is_finite} AND {is_kept} OR {is_word})"
     if kind == "DATE":  # a time of day would be cut off
         fits += f" AND {it} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$'"
-    if kind == "TIMESTAMP":  # a time of day alone would be today's, and what is shorter than a microsecond cut off
-        fits += f" AND {it} RLIKE '^[0-9]{{4}}-' AND NOT {it} RLIKE '[.][0-9]{{6}}[0-9]*[1-9]'"
+    if kind == "TIMESTAMP":  # a month would be its first day, and what is shorter than a microsecond would be cut off
+        is_moment = f"{it} RLIKE '^[0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}([ T].*)?$'"
+        fits += f" AND {is_moment} AND NOT {it} RLIKE '[.][0-9]{{6}}[0-9]*[1-9]'"
     raises = f"raise_error(concat('{marked(name)}', left({it}, {_MAX_SHOWN})))"
     finish = f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN CAST({it} AS {kind}) ELSE {raises} END"
     return Column(name, sql, moved, kind, finish)

@@ -57,7 +57,10 @@ _SESSION = (
     "sql_select_limit=18446744073709551615,character_set_client=utf8mb4,character_set_results=utf8mb4,"
     "character_set_connection=utf8mb4,sql_mode=REPLACE(@@sql_mode,'PAD_CHAR_TO_FULL_LENGTH','')"
 )
-_NO_LIMIT = {"MariaDB": "max_statement_time=0", "MySQL": "max_execution_time=0"}
+_NO_LIMIT = {
+    "MariaDB": "max_statement_time=0,idle_transaction_timeout=0,idle_readonly_transaction_timeout=0",
+    "MySQL": "max_execution_time=0",
+}
 _ISOLATION = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 # What users write, as PostgreSQL's client calls it → what the driver calls it.

@@ -85,7 +85,7 @@ def column(field: Field, wanted: str | None, charset: str | None = None) -> Colu
     """
     name, code, it = field.name, field.code, quoted(field.name)
     text = f"CAST({it} AS CHAR)"
-    moment = f"CONCAT({text}, 'Z')"
+    moment = _moment(it)
     if wanted is not None:
         return _converted(field, wanted, charset)
     if code in _WHOLE:
@@ -126,8 +126,13 @@ def _converted(field: Field, wanted: str, charset: str | None) -> Column | None:
     if code in (_FLOAT, _DOUBLE):
         text = _number(it, is_float=code == _FLOAT and wanted != "DOUBLE")
     if code in _MOMENTS and wanted == "TIMESTAMP":
-        text = f"CONCAT({text}, 'Z')"
+        text = _moment(it)
     return _text(name, text, it, wanted, charset)
+
+
+def _moment(it: str) -> str:
+    """Return an expression for a time with its zone; CONCAT is not NULL for NULL in Oracle's mode."""
+    return f"CASE WHEN {it} IS NOT NULL THEN CONCAT(CAST({it} AS CHAR), 'Z') END"
 
 
 def _number(it: str, *, is_float: bool) -> str:
@@ -143,7 +148,8 @@ def _text(name: str, text: str, it: str, kind: str, charset: str | None) -> Colu
     converted = f"CONVERT({it} USING utf8mb4)"
     is_same = f"CAST(CONVERT({converted} USING {charset}) AS BINARY) = CAST({it} AS BINARY)"
     # No text of UTF-8 contains x'FF', so that the reader refuses it.
-    sent = f"CASE WHEN {is_same} THEN CAST({converted} AS BINARY) ELSE CONCAT(CAST({it} AS BINARY), x'FF') END"
+    lossy = f"CONCAT(CAST({it} AS BINARY), x'FF')"
+    sent = f"CASE WHEN {is_same} THEN CAST({converted} AS BINARY) WHEN {it} IS NOT NULL THEN {lossy} END"
     return from_text(name, sent, kind, _UTF_8)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSource
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, SourceFunctionError
 from airflow_mv_provider.sources.credentials import Credentials
+from airflow_mv_provider.sources.files.table_logs import check_no_table
 from airflow_mv_provider.sources.imported import imported
 from airflow_mv_provider.sources.projection import projected
 from airflow_mv_provider.sources.reader import SourceReader
@@ -24,6 +25,7 @@ from airflow_mv_provider.spark.session import hide_passwords
 from airflow_mv_provider.spark.zone import in_utc
 
 ALLOWED = "AMV_SPARK_OPTIONS"
+_FILES = ("avro", "binaryfile", "text", "xml")  # formats of files alone, which a table's log may say more about
 
 
 class SparkReader(SourceReader[SparkSource, SparkFrontier]):
@@ -76,13 +78,16 @@ class SparkReader(SourceReader[SparkSource, SparkFrontier]):
 
     @cached_property
     def _rows(self) -> DataFrame:
+        if self.locations and self._source.format.lower() in _FILES:
+            warehouse, others = self._roots
+            check_no_table(self._spark, self.locations[0], (warehouse, *others), ())
         with understood("source"):
             rows = self._opened(self._source.options)
             _ = rows.schema  # over Spark Connect this is the first analysis
             if rows.isStreaming:
                 raise DefinitionError("source", f"{self._source.format} is a stream; a table needs rows that end.")
         # Of the formats that Spark itself reads here; a connector's times are its own affair.
-        if self._source.format == "avro":
+        if self._source.format.lower() == "avro":
             return rows.select(*in_utc(self._spark, rows.schema, is_of_any_time=False))
         return rows
 
