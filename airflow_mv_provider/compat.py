@@ -23,10 +23,12 @@ from airflow.providers.common.compat.version_compat import get_base_airflow_vers
 from airflow_mv_provider.exceptions import DependencyError
 
 VERSION: tuple[int, int, int] = get_base_airflow_version_tuple()
-if VERSION < (3, 1, 0):
+if VERSION < (3, 1, 8):
     _have = ".".join(map(str, VERSION))
     raise DependencyError(
-        "airflow", f"version {_have}, and this package needs 3.1 or newer.", hint='pip install "apache-airflow>=3.1".'
+        "airflow",
+        f"version {_have}, and this package needs 3.1.8 or newer.",
+        hint='pip install "apache-airflow>=3.1.8".',
     )
 
 if TYPE_CHECKING or VERSION >= (3, 2, 0):

@@ -11,6 +11,7 @@ Each setting is taken from the first of these sources that has it; `tests/provid
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,10 @@ _VARIABLE_OF_OPTION = {
 }
 
 
+_OTHER_DATABASE = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
+log = logging.getLogger(__name__)
+
+
 class MvHook(BaseHook):
     """Open the metadata database and a refresh runner.
 
@@ -76,21 +81,13 @@ class MvHook(BaseHook):
             DefinitionError
             AirflowNotFoundException: When the connection `mv_conn_id` does not exist.
         """
-        from airflow_mv_provider.runner.settings import from_environment, secrets_of
+        from airflow_mv_provider.runner.settings import from_environment
 
         named = _of_connection(self.get_connection(self.mv_conn_id)) if self.mv_conn_id else {}
         known = self._known(named)
         if not _is_complete(known):
             known = ChainMap(*known.maps, _without_a_database_twice(known, self._default_connection()))
-        settings = from_environment(environ=known)
-        executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
-        if executor and settings.database_url.startswith("sqlite"):
-            problem = f"SQLite works on one host only, and {executor} runs tasks on several."
-            hint = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
-            raise SettingError("metadata database", problem, hint=hint)
-        for secret in secrets_of(settings):
-            mask_secret(secret)  # in all logs of Airflow's tasks
-        return replace(settings, connections=self._credentials)
+        return replace(self._checked(from_environment(environ=known)), connections=self._credentials)
 
     async def asettings(self) -> Settings:
         """Return the same as `settings`, for a trigger: connections are read without blocking the event loop."""
@@ -104,7 +101,19 @@ class MvHook(BaseHook):
             except AirflowNotFoundException:
                 default = {}
             known = ChainMap(*known.maps, _without_a_database_twice(known, default))
-        return from_environment(environ=known)
+        return self._checked(from_environment(environ=known))
+
+    def _checked(self, settings: Settings) -> Settings:
+        """Refuse a database that other hosts' tasks do not see, and hide secrets in all logs of Airflow's tasks."""
+        from airflow_mv_provider.runner.settings import secrets_of
+
+        executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
+        if executor and settings.database_url.startswith("sqlite"):
+            problem = f"SQLite works on one host only, and {executor} runs tasks on several."
+            raise SettingError("metadata database", problem, hint=_OTHER_DATABASE)
+        for secret in secrets_of(settings):
+            mask_secret(secret)
+        return settings
 
     def environment(self) -> dict[str, str]:
         """Return this hook's settings as AMV_* variables for another program; one may be secret."""
@@ -133,7 +142,10 @@ class MvHook(BaseHook):
         """Return the store, its database at this package's version; raises the errors of `runner.local.open_store`."""
         from airflow_mv_provider.runner.local import open_store
 
-        return open_store(self.settings())
+        settings = self.settings()
+        if settings.database_url.startswith("sqlite"):
+            log.warning("The metadata database is SQLite, for one host that runs all of Airflow. %s", _OTHER_DATABASE)
+        return open_store(settings)
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:

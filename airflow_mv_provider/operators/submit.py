@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 _DATABASE, _DATABASE_FILE = "AMV_DATABASE_URL", "AMV_DATABASE_URL_FILE"
 _MAX_PAUSE_S = 5.0  # within which a task that watches its driver notices that it was killed
 _SUBMITTED_AFTER = "mv_submitted_after"
+_KEYS_OF_PROVIDER = ("external_id_key", "_K8S_DRIVER_STATUS_KEY")  # as far as its version has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
         It has to find its driver again, so it stays where Airflow keeps nothing for it, before 3.3.
         """
-        is_known = self.durable and context.get("task_state_store") is not None
+        is_known = getattr(self, "durable", False) and context.get("task_state_store") is not None
         if self.deferrable and is_known and self.is_job_active(self.get_job_status(external_id, context)):
             self.leave_the_worker(context, str(self.linked_table), "driver")
         super().poll_until_complete(external_id, context)
@@ -244,7 +245,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         memory: Any = context.get("task_state_store")
         if memory is not None:
             # Otherwise this task, when a user clears it, would report that it is done already.
-            for key in (_SUBMITTED_AFTER, self.external_id_key, getattr(self, "_K8S_DRIVER_STATUS_KEY", None)):
+            for key in (_SUBMITTED_AFTER, *(getattr(self, name, None) for name in _KEYS_OF_PROVIDER)):
                 if key is not None:
                     memory.delete(key)
         if report.error is not None and report.outcome not in ENDED_WELL:

@@ -294,7 +294,9 @@ class MvOperator(BaseOperator):
         Args:
             event: What `leave_the_worker` has kept.
         """
-        self._waits_since, self._watched = datetime.fromisoformat(event["since"]), event["refresh_id"]
+        self._watched = event["refresh_id"]
+        if event["awaits"] == "turn":  # waiting for a driver or a person is not waiting in the queue
+            self._waits_since = datetime.fromisoformat(event["since"])
         return self.execute(context)
 
     def _since(self, context: Context) -> datetime:
@@ -334,7 +336,7 @@ class MvOperator(BaseOperator):
             is_in_queue=is_in_queue,
             until=None if until is None else until.isoformat(),
             poll_interval=self.poll_interval,
-            kept={"since": self._since(context).isoformat(), "refresh_id": refresh_id},
+            kept={"awaits": awaits, "since": self._since(context).isoformat(), "refresh_id": refresh_id},
             mv_conn_id=self.mv_conn_id,
         )
         self.defer(trigger=trigger, method_name="look_again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import fields
@@ -145,8 +146,19 @@ def test_sqlite_is_refused_where_tasks_run_on_several_hosts(url, is_refused, mon
 
     with pytest.raises(SettingError, match="SQLite works on one host only, and CeleryExecutor runs") as caught:
         MvHook().settings()
+    with pytest.raises(SettingError, match="SQLite works on one host only"):
+        asyncio.run(MvHook().asettings())
 
     assert "[mv] sql_alchemy_conn" in caught.value.advice
+
+
+def test_sqlite_on_one_host_is_used_by_tasks_with_a_warning(lake, monkeypatch, caplog):
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
+    monkeypatch.setenv(OPTION, lake.settings.database_url)
+
+    MvHook().store().engine.dispose()
+
+    assert "SQLite, for one host that runs all of Airflow. Set `[mv] sql_alchemy_conn`" in caplog.text
 
 
 def test_the_connection_form_says_what_it_found(lake, monkeypatch):
@@ -184,8 +196,6 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
 
 
 def test_a_trigger_finds_the_same_settings(monkeypatch):
-    import asyncio
-
     monkeypatch.setenv(CONNECTION, json.dumps(POSTGRES))
 
     assert asyncio.run(MvHook().asettings()) == MvHook().settings()

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import pyarrow.orc
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.triggers.wait import TableTrigger
 from tests.airflow_home import DAGS
 from tests.standalone import StandaloneCluster, cluster
 from tests.waiting import wait_until
@@ -174,6 +177,36 @@ def test_a_table_in_other_hands_is_waited_for_without_a_driver(home, airflow, su
     assert run.states == {"refresh": "failed"}
     assert "host:1 is refreshing it; number 1 in the queue. " in str(run.errors["refresh"][0])
     assert home.store.waiters(home.store.table("orders").id) == ()
+
+
+def test_a_deferrable_task_leaves_its_worker_while_the_driver_of_an_earlier_try_works(
+    home, airflow, submitted, monkeypatch
+):
+    """Here another thread is that driver: it works under the task's key."""
+    home.apply()
+    task, looks, look = submitted.get_task("refresh"), [], TableTrigger._waits_behind
+    task.definition, task.deferrable, task.table, task.poll_interval = None, True, "orders", 0.05
+    monkeypatch.setattr(TableTrigger, "_waits_behind", lambda *seen: looks.append(seen) or look(*seen))
+    begun, drivers = [], []
+
+    def as_an_earlier_try(context):
+        if not begun:
+            drivers.append(task.caller(context))
+            begun.append(home.refresher().begin("orders", drivers[0]).own.refresh_id)
+
+    def the_driver_ends():
+        wait_until(lambda: len(looks) > 1, 60, "the trigger looks")
+        home.refresher().resume(begun[0], drivers[0], until=Phase.NORMAL)
+
+    task._pre_execute_hook = as_an_earlier_try
+    with ThreadPoolExecutor() as threads:
+        ending = threads.submit(the_driver_ends)
+        run = airflow.run(submitted)
+        ending.result()
+
+    assert (run.states, run.tries, run.errors) == ({"refresh": "success"}, {"refresh": 1}, {})
+    assert [run.refresh_id] == begun == [report.refresh_id for report in history(home)]
+    assert home.rows("orders") == home.rows("raw/orders")
 
 
 def test_a_killed_task_ends_its_driver_within_seconds(home, airflow, submitted):
