@@ -48,7 +48,9 @@ class DefinitionFile:
 def load(path: str | Path) -> tuple[RefreshableTable, ...]:
     """Return the definitions in a file, in its order.
 
-    raises : ArgumentError, for a file that cannot be read; DefinitionError, naming the file
+    Raises:
+        ArgumentError: For a file that cannot be read.
+        DefinitionError: With the file.
     """
     return load_file(path).tables
 
@@ -56,7 +58,9 @@ def load(path: str | Path) -> tuple[RefreshableTable, ...]:
 def load_all(paths: Sequence[str | Path]) -> list[RefreshableTable]:
     """Return the definitions in several files.
 
-    raises : what `load` does; DefinitionError, also if two files define the same table
+    Raises:
+        ArgumentError: For a file that cannot be read.
+        DefinitionError: Also if two files define the same table.
     """
     found: dict[str, str] = {}
     definitions = []
@@ -76,7 +80,8 @@ def load_file(path: str | Path) -> DefinitionFile:
 def load_source(path: str | Path) -> object:
     """Return the one source in a file, `{"source": {...}}`, as it is written there.
 
-    raises : what `load` does
+    Raises:
+        ArgumentError, DefinitionError: As `load`.
     """
     _, document = _read(_text_of(path), str(path))
     if not isinstance(document, dict) or set(document) != {"source"}:
@@ -106,7 +111,8 @@ def parse(text: str, *, where: str = "definitions") -> tuple[RefreshableTable, .
 def parse_file(text: str, *, where: str = "definitions") -> DefinitionFile:
     """Return everything in a YAML text; safe YAML only, no tags, no duplicate names.
 
-    raises : DefinitionError
+    Raises:
+        DefinitionError
     """
     root, document = _read(text, where)
     if not isinstance(document, dict) or not isinstance(document.get("tables"), list):

@@ -23,7 +23,8 @@ def page_root() -> str:
 def page_url(table: str | None = None, refresh_id: str | None = None) -> str:
     """Return the address of the list, of a table's page, or of a refresh's; without a host, like Airflow's links.
 
-    table : registered name; None for the list of all tables
+    Args:
+        table: Registered name; None for the list of all tables.
     """
     base = page_root()
     if not table:

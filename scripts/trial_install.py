@@ -133,7 +133,8 @@ def wait_for_the_run(environment: Mapping[str, str]) -> None:
 
     def has_ended() -> bool:
         listed = run("airflow dags list-runs sales --output json", environment, is_shown=False)
-        states[:] = [each["state"] for each in json.loads(listed[listed.index("[") :])]
+        found = re.search(r"^\[\{.*", listed, re.MULTILINE | re.DOTALL)  # after lines of a log
+        states[:] = [each["state"] for each in json.loads(found[0])] if found else []
         return bool(states) and all(state in ("success", "failed") for state in states)
 
     wait_until(has_ended)

@@ -130,7 +130,7 @@ class Lake:
         return Refresher(Store(self.store.engine, self.clock.now), self.settings, lambda: self.spark, **more)
 
     def as_large(self) -> Lake:
-        """Handle this lake's tables as those of more rows than any test has: compared by digests, merged."""
+        """Handle this lake's tables as those of more rows than any test has: compared by fingerprints, merged."""
         self.settings = replace(self.settings, overwrites_small=False, fingerprint_rows=0)
         return self
 

@@ -74,7 +74,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Neighbours:
     """Some nodes beside a table, and how many more there are."""
 
     nodes: tuple[Node, ...]
@@ -86,9 +86,9 @@ class ListedTable:
     """A table in the list: what it reads, what else starts its refresh, and what comes after it."""
 
     line: TableLine
-    reads: Beside
-    started_by: Beside
-    after: Beside
+    reads: Neighbours
+    started_by: Neighbours
+    after: Neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +195,16 @@ def _listed(graph: Graph, found: RegisteredTables) -> list[ListedTable]:
     lines, placed = {line.table: line for line in found.lines}, places(graph)
     to, of = neighbours(graph.edges)
 
-    def beside(ids: Iterable[str]) -> Beside:
+    def around(ids: Iterable[str]) -> Neighbours:
         names = sorted((graph.nodes[each] for each in ids), key=lambda node: (node.name, node.id))
-        return Beside(tuple(names[:MAX_BESIDE]), max(0, len(names) - MAX_BESIDE))
+        return Neighbours(tuple(names[:MAX_BESIDE]), max(0, len(names) - MAX_BESIDE))
 
     return [
         ListedTable(
             lines[node.name],
-            beside(edge.start for edge in to.get(node.id, ()) if not edge.is_trigger),
-            beside(edge.start for edge in to.get(node.id, ()) if edge.is_trigger),
-            beside(edge.end for edge in of.get(node.id, ())),
+            around(edge.start for edge in to.get(node.id, ()) if not edge.is_trigger),
+            around(edge.start for edge in to.get(node.id, ()) if edge.is_trigger),
+            around(edge.end for edge in of.get(node.id, ())),
         )
         for node in sorted(graph.tables, key=lambda node: placed[node.id])
     ]

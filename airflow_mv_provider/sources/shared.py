@@ -54,10 +54,10 @@ class SharedState(ABC, Generic[SourceT]):
         return
 
     def release(self, group: str, published: Mapping[str, Frontier | None]) -> dict[str, Any]:
-        """Publish on the server how far all tables are.
+        """Publish on the server how far all tables are, if it keeps anything for them.
 
         published : the frontier of each table's last publish; None for a table without one
         returns   : what was written
         raises    : SourceUnavailableError, SourceDeniedError
         """
-        raise NotImplementedError(f"{type(self).__name__} has nothing to release")
+        return {}

@@ -224,7 +224,7 @@ def test_a_column_is_not_dropped_where_main_cannot_be_written_anew(lake):
 
 
 @pytest.mark.in_test_all
-def test_digests_of_other_columns_are_not_believed(lake):
+def test_fingerprints_of_other_columns_are_not_believed(lake):
     """Rows are hashed without the names of their columns: here each keeps its values, under another name."""
     lake.write("SELECT id, id AS a, CAST(NULL AS BIGINT) AS b FROM range(9)")
     lake.apply(schema_policy="ignore")

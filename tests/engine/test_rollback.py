@@ -87,7 +87,7 @@ def test_an_old_version_is_read_as_long_as_its_files_are_there(table, crash_at):
 
 
 @pytest.mark.in_test_all
-def test_the_digests_are_those_of_main(table):
+def test_the_totals_are_those_of_main(table):
     roll_back(table)
     kept = table.published()
     table.store.resume(table.store.table("orders").id)

@@ -6,7 +6,7 @@ What is explored is told in `world` (the state), `order` and `ending` (a process
 shortest way into its violation.
 
 What is abstracted away: rows (a partition is one value), guards, schema, scopes, queue and pause, the error table, the
-digests of the last publish and with them the incremental strategy, a lost metadata database. Of a refresh that waits
+totals of the last publish and with them the incremental strategy, a lost metadata database. Of a refresh that waits
 for a decision every change needs one; a person decides about what was looked at last, however long ago. How often each
 fault may happen stands at the tests; of more than two faults at once `test_simulation.py` draws examples.
 """

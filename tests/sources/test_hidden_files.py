@@ -62,7 +62,7 @@ def test_path_that_names_hidden_files_is_known(pattern, is_hidden):
     ],
 )
 def test_markers_of_writers_are_not_told_of(name, is_told):
-    assert listing.is_passed_over(name) is is_told
+    assert listing.is_hidden(name) is is_told
 
 
 def test_partition_folders_are_those_of_files_below():

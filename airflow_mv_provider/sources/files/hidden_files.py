@@ -52,7 +52,7 @@ def names_hidden(pattern: str) -> bool:
     return is_hidden and not is_folder
 
 
-def is_passed_over(name: str) -> bool:
+def is_hidden(name: str) -> bool:
     """True if Spark treats a file or folder of this name as hidden, and it is not a writer's marker."""
     is_hidden = name.endswith(_COPYING) or (name[:1] in ("_", ".") and not is_partition(name))
     return is_hidden and _MARKER.match(name) is None

@@ -148,7 +148,7 @@ def _hidden(spark: SparkSession, location: str, folders: Sequence[str]) -> list[
         def hidden_in(folder: str) -> list[Any]:
             patterns = (jvm.Path(f"{folder}/{pattern}") for pattern in ("[_.]*", "*._COPYING_"))
             statuses = (status for pattern in patterns for status in system.globStatus(pattern) or ())
-            return [status for status in statuses if listing.is_passed_over(status.getPath().getName())]
+            return [status for status in statuses if listing.is_hidden(status.getPath().getName())]
 
         beside = [status for folder in (location, *map(literal_path, folders)) for status in hidden_in(folder)]
         if listing.is_glob(name):  # Spark reads a folder that a glob matches, whatever its name
