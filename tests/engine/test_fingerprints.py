@@ -124,6 +124,7 @@ def test_rows_that_moved_and_rows_that_are_gone_are_found_without_a_join(lake: A
     is_the_source(lake)
 
 
+@pytest.mark.in_test_all
 def test_fingerprints_are_written_as_one_without_what_is_gone(table: Any, monkeypatch: Any, never_joined: None) -> None:
     """A row that changed and changed back is known again; while its layers lie on each other it is looked up."""
     monkeypatch.setattr(published_rows, "_ROWS_PER_CHANGE", 1)
@@ -224,6 +225,7 @@ def test_frozen_partitions_that_cannot_be_read_after_the_publish_do_not_undo_it(
     is_the_source_after_the_frozen(lake)
 
 
+@pytest.mark.in_test_all
 def test_layer_of_some_partitions_is_small_whatever_share_of_them_changed(lake: Any) -> None:
     """A refresh of a new day writes its rows' fingerprints, not those of all years."""
     lake.write(f"{ROWS} WHERE id < 58")

@@ -333,7 +333,10 @@ class HeldHistory(History):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # minutes on a machine that is not shared
-@pytest.mark.parametrize("history", [History, ProgressiveHistory, HeldHistory])
+@pytest.mark.parametrize(
+    "history",
+    [History, *(pytest.param(each, marks=pytest.mark.in_test_all) for each in (ProgressiveHistory, HeldHistory))],
+)
 def test_any_history_comes_to_rest(history, pytestconfig):
     run_state_machine_as_test(
         history,
