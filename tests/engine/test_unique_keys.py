@@ -32,3 +32,16 @@ def test_samples_are_the_first_keys_not_those_of_the_first_partition(spark):
         keys.check_unique(twice, a_table(key=("id",)))
 
     assert error.value.facts["samples"] == [f'{{"id":{id}}}' for id in range(100, 110)]
+
+
+def test_rows_that_others_have_doubled_in_the_table_are_no_duplicates_of_the_source(lake):
+    """Where rows may move to another partition, new rows are counted by key; one that replaces copies is one."""
+    lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(20)")
+    lake.apply(partition_by=["p"])
+    lake.refresh()
+    lake.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id IN (2, 3)")
+    lake.write("SELECT id, IF(id = 3, 0, id % 2) AS p, IF(id = 2, 'b', 'a') AS v FROM range(22)")
+
+    lake.refresh()
+
+    assert lake.rows() == lake.rows("raw/orders")

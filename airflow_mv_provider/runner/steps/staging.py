@@ -440,7 +440,7 @@ def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
 def _check_storable(work: Work, written: Written) -> None:
     """Refuse partition values of new rows that Delta would store as other values."""
     changes = recorded_changes.read(work.spark, work.layout, written.path)
-    keys.check_storable(work.definition, written.partitions, changes.where(F.col(corrections.NEW_HASH).isNotNull()))
+    keys.check_storable(work.definition, written.partitions, changes.where(corrections.brings_row()))
 
 
 def _strategy(work: Work, fenced: FencedMain, found: _Read) -> tuple[Strategy, str]:

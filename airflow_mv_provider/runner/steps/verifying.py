@@ -40,7 +40,7 @@ def check_changes(work: Work, main: DataFrame, after: Mapping[str, Totals], writ
         return
     by = columns(work.definition.group_by)
     changes = recorded_changes.read(work.spark, layout, written.path)
-    new = changes.where(F.col(corrections.NEW_HASH).isNotNull())
+    new = changes.where(corrections.brings_row())
     kept = hashing.aligned(layout.shaped(main), layout).select(*by, hashing.HASH)
     kept = keys.missing(kept, changes, work.definition)
     expected = kept.unionByName(new.select(*by, F.col(corrections.NEW_HASH).alias(hashing.HASH)))

@@ -63,8 +63,8 @@ def with_values(keys: DataFrame, desired: DataFrame, layout: Layout, *, are_few:
     desired : (*columns)
     are_few : the keys are sent to every task, and the desired rows are not shuffled
     """
-    table, is_new = layout.table, F.col(OP).isin("I", "U", "R", "?")
-    new, gone = keys.where(is_new), keys.where(~is_new)
+    table = layout.table
+    new, gone = keys.where(brings_row()), keys.where(~brings_row())
     new = F.broadcast(new) if are_few else new
     d, k = desired.alias("d"), new.alias("k")
     on = [F.col(f"d.{quoted(name)}").eqNullSafe(F.col(f"k.{quoted(name)}")) for name in table.group_by]
@@ -96,6 +96,11 @@ def _differing(desired: DataFrame, main: DataFrame, layout: Layout, *more: Colum
     )
     is_same = (num_new == 1) & (copies == 1) & (F.col(NEW_HASH) == F.col(OLD_HASH))
     return keys.where(~is_same).withColumn(_OPS, ops)
+
+
+def brings_row() -> Column:
+    """Return whether a correction brings a row of the desired ones. "X" shows the row's hash too: "R" brings it."""
+    return F.col(OP).isin("I", "U", "R", "?")
 
 
 def insertions(desired: DataFrame, layout: Layout) -> DataFrame:

@@ -117,7 +117,7 @@ def check_keys(
     """
     table, op, key = layout.table, F.col(corrections.OP), columns(layout.table.key)
     parts = written.partitions.values()
-    changes, is_new = recorded_changes.read(spark, layout, written.path), F.col(corrections.NEW_HASH).isNotNull()
+    changes, is_new = recorded_changes.read(spark, layout, written.path), corrections.brings_row()
     if null_keys := sum(part.null_keys for part in parts):
         raise keys.null_key(changes.where(is_new), table, null_keys)
     if any(part.twice for part in parts):

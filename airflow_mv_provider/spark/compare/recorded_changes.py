@@ -14,7 +14,7 @@ from airflow_mv_provider.core.progress.totals import Totals, total
 from airflow_mv_provider.exceptions import AdoptionError, SealBrokenError
 from airflow_mv_provider.spark import delta, partitions, storage
 from airflow_mv_provider.spark.compare import keys, totals
-from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS, COPIES, NEW_HASH, OLD_HASH, OP
+from airflow_mv_provider.spark.compare.corrections import CHANGE_COLUMNS, COPIES, NEW_HASH, OLD_HASH, OP, brings_row
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.key_ranges import KeyRange, extremes, key_ranges
 from airflow_mv_provider.spark.layout import Layout, any_null, columns, struct_type
@@ -81,7 +81,7 @@ def measured(spark: SparkSession, layout: Layout, path: str) -> Written:
         F.count_if(op == "U"),
         F.coalesce(F.sum(F.when(op.isin("D", "X"), F.col(COPIES))), none),
         F.count_if(op == "?"),
-        F.count_if(any_null(table.key) & F.col(NEW_HASH).isNotNull()),
+        F.count_if(any_null(table.key) & brings_row()),
         F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"}),
     )
     with translated(table.name):
@@ -145,7 +145,7 @@ def _of_chunk(spark: SparkSession, layout: Layout, chunk: RecordedChunk) -> Data
 
 def new_rows(spark: SparkSession, layout: Layout, path: str) -> DataFrame:
     """Return the rows that written corrections insert or update, as the source has them: (*columns); lazy."""
-    return read(spark, layout, path).where(F.col(NEW_HASH).isNotNull()).select(*columns(layout.names))
+    return read(spark, layout, path).where(brings_row()).select(*columns(layout.names))
 
 
 def present_keys(main: delta.Main, layout: Layout, chunks: Sequence[RecordedChunk]) -> DataFrame | None:
@@ -165,7 +165,7 @@ def present_keys(main: delta.Main, layout: Layout, chunks: Sequence[RecordedChun
     base_version = max(chunk.base_version for chunk in chunks)
     rows = delta.read(main.spark, main.ref, base_version).select(*columns(table.group_by))
     staying = keys.missing(rows.join(gone.select(*key).distinct(), list(table.key), "left_semi"), gone, table)
-    return found.where(F.col(NEW_HASH).isNotNull()).select(*key).unionAll(staying.select(*key))
+    return found.where(brings_row()).select(*key).unionAll(staying.select(*key))
 
 
 def check_adoptable(spark: SparkSession, layout: Layout, written: Written) -> None:
