@@ -51,8 +51,6 @@ _VARIABLE_OF_OPTION = {
     "overwrite_small": "AMV_OVERWRITE_SMALL",
     "fingerprint_rows": "AMV_FINGERPRINT_ROWS",
 }
-
-
 _OTHER_DATABASE = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
 log = logging.getLogger(__name__)
 
@@ -87,10 +85,14 @@ class MvHook(BaseHook):
         known = self._known(named)
         if not _is_complete(known):
             known = ChainMap(*known.maps, _without_a_database_twice(known, self._default_connection()))
-        return replace(self._checked(from_environment(environ=known)), connections=self._credentials)
+        return replace(_masked(_shared(from_environment(environ=known))), connections=self._credentials)
 
-    async def asettings(self) -> Settings:
-        """Return the same as `settings`, for a trigger: connections are read without blocking the event loop."""
+    async def asettings(self, *, opens_database: bool = True) -> Settings:
+        """Return the same as `settings`, for a trigger: connections are read without blocking the event loop.
+
+        Args:
+            opens_database: False if it needs the warehouse alone.
+        """
         from airflow_mv_provider.runner.settings import from_environment
 
         named = _of_connection(await self.aget_connection(self.mv_conn_id)) if self.mv_conn_id else {}
@@ -101,19 +103,8 @@ class MvHook(BaseHook):
             except AirflowNotFoundException:
                 default = {}
             known = ChainMap(*known.maps, _without_a_database_twice(known, default))
-        return self._checked(from_environment(environ=known))
-
-    def _checked(self, settings: Settings) -> Settings:
-        """Refuse a database that other hosts' tasks do not see, and hide secrets in all logs of Airflow's tasks."""
-        from airflow_mv_provider.runner.settings import secrets_of
-
-        executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
-        if executor and settings.database_url.startswith("sqlite"):
-            problem = f"SQLite works on one host only, and {executor} runs tasks on several."
-            raise SettingError("metadata database", problem, hint=_OTHER_DATABASE)
-        for secret in secrets_of(settings):
-            mask_secret(secret)
-        return settings
+        found = _masked(from_environment(environ=known))
+        return _shared(found) if opens_database else found
 
     def environment(self) -> dict[str, str]:
         """Return this hook's settings as AMV_* variables for another program; one may be secret."""
@@ -217,6 +208,27 @@ def _is_complete(known: Mapping[str, str]) -> bool:
 
 def _options() -> dict[str, str]:
     return _present({var: conf.get("mv", name, fallback=None) for name, var in _VARIABLE_OF_OPTION.items()})
+
+
+def _shared(settings: Settings) -> Settings:
+    """Return settings whose database all hosts that run tasks can see.
+
+    raises : SettingError
+    """
+    executor = executor_of_several_hosts(conf.get("core", "executor", fallback=""))
+    if executor and settings.database_url.startswith("sqlite"):
+        problem = f"SQLite works on one host only, and {executor} runs tasks on several."
+        raise SettingError("metadata database", problem, hint=_OTHER_DATABASE)
+    return settings
+
+
+def _masked(settings: Settings) -> Settings:
+    """Return settings whose secrets Airflow hides in its logs."""
+    from airflow_mv_provider.runner.settings import secrets_of
+
+    for secret in secrets_of(settings):
+        mask_secret(secret)
+    return settings
 
 
 def _of_connection(connection: Connection) -> dict[str, str]:

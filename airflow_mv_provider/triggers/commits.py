@@ -89,7 +89,7 @@ class DeltaCommitTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poke_interval)
 
     async def _location(self) -> str:
-        settings = await MvHook(self.mv_conn_id).asettings()
+        settings = await MvHook(self.mv_conn_id).asettings(opens_database=False)
         if settings.warehouse is None:
             raise SettingError("warehouse", "none is set.", hint="Set `[mv] warehouse` for the triggerer, too.")
         return source_location(self.path, settings.warehouse, settings.source_roots)

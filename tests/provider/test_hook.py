@@ -148,6 +148,7 @@ def test_sqlite_is_refused_where_tasks_run_on_several_hosts(url, is_refused, mon
         MvHook().settings()
     with pytest.raises(SettingError, match="SQLite works on one host only"):
         asyncio.run(MvHook().asettings())
+    assert asyncio.run(MvHook().asettings(opens_database=False)).database_url.startswith("sqlite")
 
     assert "[mv] sql_alchemy_conn" in caught.value.advice
 
