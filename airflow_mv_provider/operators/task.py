@@ -294,9 +294,8 @@ class MvOperator(BaseOperator):
         Args:
             event: What `leave_the_worker` has kept.
         """
+        self._waits_since = event["since"] and datetime.fromisoformat(event["since"])
         self._watched = event["refresh_id"]
-        if event["awaits"] == "turn":  # waiting for a driver or a person is not waiting in the queue
-            self._waits_since = datetime.fromisoformat(event["since"])
         return self.execute(context)
 
     def _since(self, context: Context) -> datetime:
@@ -328,6 +327,8 @@ class MvOperator(BaseOperator):
         if store is not None:
             with suppress(MvError):  # without the database, the trigger waits until it is there again
                 is_in_queue = any(waiter.key == key for waiter in store.waiters(store.table(table).id))
+        # Waiting for a driver or a person is not waiting in the queue, which `queue_timeout` ends.
+        since = self._since(context).isoformat() if awaits == "turn" else None
         trigger = TableTrigger(
             table,
             key,
@@ -336,7 +337,7 @@ class MvOperator(BaseOperator):
             is_in_queue=is_in_queue,
             until=None if until is None else until.isoformat(),
             poll_interval=self.poll_interval,
-            kept={"awaits": awaits, "since": self._since(context).isoformat(), "refresh_id": refresh_id},
+            kept={"since": since, "refresh_id": refresh_id},
             mv_conn_id=self.mv_conn_id,
         )
         self.defer(trigger=trigger, method_name="look_again")

@@ -206,6 +206,7 @@ def test_a_deferrable_task_leaves_its_worker_while_the_driver_of_an_earlier_try_
 
     assert (run.states, run.tries, run.errors) == ({"refresh": "success"}, {"refresh": 1}, {})
     assert [run.refresh_id] == begun == [report.refresh_id for report in history(home)]
+    assert {trigger.kept["since"] for trigger, _ in looks} == {None}, "this is not waiting in the queue"
     assert home.rows("orders") == home.rows("raw/orders")
 
 
