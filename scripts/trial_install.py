@@ -105,13 +105,16 @@ def standalone(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
             start_new_session=True,
         )
     try:
-        wait_until(lambda: process.poll() is not None or is_healthy(environment), log)
+        wait_until(lambda: process.poll() is not None or is_healthy(environment), "Airflow starts")
+        if process.poll() is not None:
+            sys.exit("✗ Airflow has ended instead of starting.")
         yield
     except SystemExit:
         print(log.read_text(encoding="utf-8", errors="replace")[-6000:])
         raise
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:
@@ -122,7 +125,7 @@ def standalone(log: Path, environment: Mapping[str, str]) -> Iterator[None]:
 def is_healthy(environment: Mapping[str, str]) -> bool:
     """Return whether the API server answers, and the scheduler has shown that it works."""
     health = f"{environment['AIRFLOW__API__BASE_URL']}/api/v2/monitor/health"
-    with suppress(OSError), urlopen(health, timeout=10) as answer:  # nosec B310  # http, on this machine
+    with suppress(OSError, ValueError), urlopen(health, timeout=10) as answer:  # nosec B310  # http, on this machine
         return bool(json.load(answer)["scheduler"]["status"] == "healthy")
     return False
 
@@ -137,17 +140,17 @@ def wait_for_the_run(environment: Mapping[str, str]) -> None:
         states[:] = [each["state"] for each in json.loads(found[0])] if found else []
         return bool(states) and all(state in ("success", "failed") for state in states)
 
-    wait_until(has_ended)
+    wait_until(has_ended, "the run ends")
     if set(states) != {"success"}:
         sys.exit("✗ The run failed.")
 
 
-def wait_until(is_so: Callable[[], bool], log: Path | None = None) -> None:
-    """Wait for a condition; leave after ten minutes."""
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; leave after ten minutes. (`tests.waiting` needs pytest.)"""
     until = time.monotonic() + _PATIENCE_S
     while not is_so():
         if time.monotonic() > until:
-            sys.exit("✗ It takes longer than ten minutes." if log is None else f"✗ Airflow does not start: {log}")
+            sys.exit(f"✗ Not within ten minutes: {what}.")
         time.sleep(2)
 
 

@@ -16,9 +16,11 @@ from airflow_mv_provider.core.cost import CostSample
 RECORDS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.json"))
 ROWS_AT_SCALE_1 = {"lineitem": 6_001_215, "orders": 1_500_000, "wide": 1_000_000, "skewed": 6_000_000}
 NUM_FILES = 16
-# Rows of 200 columns: how wide they are is known from the first refresh that is estimated. And in how many partitions
-# rows have changed: after scattered changes those of one month are expected to take as long.
-UNKNOWN_BEFORE = {("wide", "nothing changed"), ("lineitem, natural partitions", "recent rows")}
+# Rows of 200 columns: how wide they are is known from the first refresh that is estimated.
+UNKNOWN_BEFORE = {("wide", "nothing changed")}
+# In how many partitions rows have changed is not known either: after scattered changes, of which this record alone has
+# several runs, those of one month are expected to take three times as long as they do.
+AFTER_SCATTERED = ("lineitem-months-scale-1", "lineitem, natural partitions", "recent rows")
 
 
 def refreshes(record: dict[str, Any]) -> Iterator[tuple[str, str, float, float]]:
@@ -55,7 +57,7 @@ def all_refreshes() -> list[Any]:
         for name, record in found
         if "cases" in record
         for setting, case, expected, took in refreshes(record)
-        if (setting, case) not in UNKNOWN_BEFORE
+        if (setting, case) not in UNKNOWN_BEFORE and (name, setting, case) != AFTER_SCATTERED
     ]
 
 
