@@ -38,6 +38,7 @@
         ├── MainRefusedError           the table refuses the write: a constraint, a table property, a permission
         ├── MainNotOursError           the table exists, and the definition does not set `adopt`
         ├── AdoptionError              the table cannot be adopted: it has a duplicate or NULL key
+        ├── HistoryError               the history of the table's rows cannot be kept
         ├── EpochRegressionError       the table's log refuses the metadata database's epoch as outdated
         ├── SourceNotFoundError        the source's path or table does not exist
         ├── SourceDeniedError          the source's server refuses the login, or the login may not read the table
@@ -383,6 +384,13 @@ class AdoptionError(TerminalError):
 
     code = "MV-ADOPTION"
     hint = "Repair the table, then refresh again."
+
+
+class HistoryError(TerminalError):
+    """The history of the table's rows cannot be kept: it is gone or another table, or a row has no time."""
+
+    code = "MV-HISTORY"
+    hint = "Change `history` in the definition, or leave it out."
 
 
 class EpochRegressionError(TerminalError):

@@ -386,6 +386,7 @@ ONE_IDEA = {
     "freshness": "how old a table may become: defined, and waited for",
     "frontier": "what a source is now, of all kinds and of one",
     "health": "whether tables follow their sources: decided, and a sensor for it",
+    "history": "the versions of a table's rows: defined, planned, written, and written with each refresh",
     "kind": "a kind of source",
     "merging": "the phase MERGING: its steps, and what the database records of them",
     "model": "what users write of a kind of source",

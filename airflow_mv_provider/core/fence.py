@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 from airflow_mv_provider.core.guard import Counts
 
@@ -45,6 +45,9 @@ def fence_version(epoch: int) -> int:
     return epoch << _EPOCH_SHIFT
 
 
+Step = Literal["fence", "publish", "errors", "history", "shed"]  # the last two are in a history's log
+
+
 @dataclass(frozen=True, slots=True)
 class CommitNote:
     """The facts about a commit that this package writes into its userMetadata."""
@@ -52,7 +55,7 @@ class CommitNote:
     table_uuid: str
     refresh_id: str
     epoch: int
-    step: Literal["fence", "publish", "errors"]
+    step: Step
     txn_version: int
     merge_round: int = 0
     chunks: int = 0
@@ -63,14 +66,20 @@ class CommitNote:
     num_errors: int = 0  # rows in the error table after a commit of step "errors"
     keeps_rows: bool = False  # its deletes were left out, as a person has decided
     base: int | None = None  # of a publish: main's version that its corrections were computed against
+    reached: int | None = None  # of a history: main's version up to which it has every row's versions
+    mark: str | None = None  # of a history: of this package's newest commit in main up to there
+    valid_ms: int | None = None  # of a history: from when its newest versions are valid
+
+    def of_history(self, reached: int | None, mark: str | None, valid_ms: int | None) -> CommitNote:
+        """Return the note of a commit that brings a history to a version of main."""
+        return replace(self, reached=reached, mark=mark, valid_ms=valid_ms)
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""
         facts = asdict(self)
         if not self.keeps_rows:
             del facts["keeps_rows"]
-        if self.base is None:
-            del facts["base"]
+        facts = {name: value for name, value in facts.items() if value is not None}
         return json.dumps({"mv": facts}, sort_keys=True)
 
 
@@ -94,12 +103,17 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
     counts = (fields[name] for name in _COUNTS)
     return (
         all(type(text) is str for text in texts)
-        and all(type(count) is int and 0 <= count < 1 << 63 for count in counts)
+        and all(map(_is_count, counts))
         and type(fields["is_final"]) is bool
         and type(fields["keeps_rows"]) is bool
-        and (fields["base"] is None or (type(fields["base"]) is int and 0 <= fields["base"] < 1 << 63))
-        and fields["step"] in ("fence", "publish", "errors")
+        and all(_is_count(fields[name]) for name in ("base", "reached", "valid_ms") if fields[name] is not None)
+        and (fields["mark"] is None or type(fields["mark"]) is str)
+        and fields["step"] in get_args(Step)
     )
+
+
+def _is_count(found: object) -> bool:
+    return type(found) is int and 0 <= found < 1 << 63
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
     <warehouse>/gold/orders            main of table gold.orders
     <warehouse>/gold/orders__errors    its error table, if it has one
+    <warehouse>/gold/orders__history   the versions of its rows, if it keeps them
     <warehouse>/_mv/<table uuid>/<refresh id>/staging-<epoch>
     <warehouse>/_mv/<table uuid>/<refresh id>/changes-<epoch>, and others, see `What`
     <warehouse>/_mv/<table uuid>/kept/<refresh id>/<epoch>-fingerprints    of main's rows, kept while needed
@@ -20,7 +21,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 from urllib.parse import unquote
 
-from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, check_table_name, quoted
+from airflow_mv_provider.core.definition.identifier import ERRORS_SUFFIX, HISTORY_SUFFIX, check_table_name, quoted
 from airflow_mv_provider.core.secret import check_no_password
 from airflow_mv_provider.exceptions import UnsafeLocationError
 
@@ -30,8 +31,8 @@ MARKER = "_mv"
 _KEPT = "kept"
 # What an attempt writes in its workspace: a copy of the source's rows; the rows of the source that may differ from
 # main's; the keys that do; corrections; the rows of new files, or those that came or changed; the last event of each
-# key of a log whose table has an error table; the records that cannot be rows of main.
-What = Literal["staging", "candidates", "differing", "changes", "new", "events", "errors"]
+# key of a log whose table has an error table; the records that cannot be rows of main; what happens to versions.
+What = Literal["staging", "candidates", "differing", "changes", "new", "events", "errors", "history"]
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REFRESH_ID = re.compile(r"[0-9a-f]{32}\Z")
 _KEPT_NAME = re.compile(r"[0-9]+-(fingerprints|files)(-[0-9]+)?\Z")
@@ -62,6 +63,11 @@ class TableRef:
     def errors(self) -> TableRef:
         """The error table of the main at this address."""
         return TableRef(errors_location(self.location))
+
+    @property
+    def history(self) -> TableRef:
+        """The history of the rows of the main at this address."""
+        return TableRef(history_location(self.location))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,11 @@ class MainPlace:
         """The path of its error table."""
         return errors_location(self.location)
 
+    @property
+    def history(self) -> str:
+        """The path of its history."""
+        return history_location(self.location)
+
 
 def is_table_uuid(text: str) -> bool:
     """True if `text` can be a table's identity."""
@@ -156,6 +167,11 @@ def main_location(warehouse: str, name: str) -> str:
 def errors_location(main: str) -> str:
     """Return where the error table of the table with this main lies: beside it."""
     return f"{main}{ERRORS_SUFFIX}"
+
+
+def history_location(main: str) -> str:
+    """Return where the history of the table with this main lies: beside it."""
+    return f"{main}{HISTORY_SUFFIX}"
 
 
 def absolute_root(path: str) -> str:

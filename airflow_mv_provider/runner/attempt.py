@@ -32,6 +32,7 @@ from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.conclusion import conclude
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.history import HistoryTable
 from airflow_mv_provider.runner.steps.merging import Merging
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.staging import stage
@@ -54,7 +55,8 @@ class Attempt:
         self._clock = PhaseClock()
         self._fenced = FencedMain(work)
         self._errors = ErrorTable(work)
-        self._merging = Merging(work, self._fenced, self._errors, self._clock)
+        self._history = HistoryTable(work)
+        self._merging = Merging(work, self._fenced, self._errors, self._history, self._clock)
         self._planned: tuple[Chunk, ...] = ()
 
     def run(self, until: Phase = Phase.NORMAL) -> None:
@@ -189,6 +191,7 @@ class Attempt:
                 show("making sure that no earlier process can still change the table")
                 self._fence()
                 self._errors.prepare()
+                self._history.prepare()
             case plan.Conclude():
                 show("later refreshes have followed it: the table's log shows how it ended")
                 conclude(self.work, self._fenced, self._clock)

@@ -24,6 +24,7 @@ class Write(StrEnum):
     REGISTER_NAME = "register_name"  # main's name in Spark's catalog, if it has one
     RECORD_NAME = "record_name"  # in main's properties: the name was registered
     CREATE_ERRORS = "create_errors"
+    CREATE_HISTORY = "create_history"
     FENCE = "fence"
     STAGING = "staging"
     COLLECTED = "collected"  # records for the error table, in staging
@@ -38,6 +39,8 @@ class Write(StrEnum):
     PUBLISH = "publish"
     COMMITTED = "committed"  # progressive only: records that main has one part
     ERRORS = "errors"  # overwrites the error table with this refresh's records; main already has its rows
+    FENCE_HISTORY = "fence_history"  # only where an earlier process may still write the history
+    HISTORY = "history"  # brings the history to main's version; main already has its rows
     PUBLISHED = "published"
     STAGING_DELETE = "staging_delete"
     NORMAL = "normal"
@@ -51,6 +54,7 @@ class Write(StrEnum):
     EXPORT_MANIFEST = "export_manifest"
     BIND = "bind"  # the state in which all tables of an ingestion's run are read, before any is
     RELEASE = "release"  # upstream: how far all tables of the ingestion are, after they were published
+    SHED = "shed"  # removes versions from a history that ended long ago
     RELEASED = "released"  # the same in the database, where only people read it
 
 

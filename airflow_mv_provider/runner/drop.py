@@ -2,7 +2,7 @@
 
     bar      one compare-and-set in NORMAL: no refresh can begin any more, only a drop can follow        drop
     unname   main's name in Spark's catalog, if it has one and it still leads to main                 unregister_name
-    remove   the workspaces and kept files; main and its error table, after a check of their identity    drop_files
+    remove   the workspaces and kept files; main, its error table and its history, if they are ours      drop_files
     forget   every database row of the table                                                             forget
 
 A drop that is interrupted leaves the table barred, and a second `amv drop` continues it. Files are deleted before the
@@ -50,6 +50,7 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
     table = context.store.table(name)
     if delete_main and (place := _provably_ours(context, table)) is not None:
         _is_ours(context, table, table.main.errors)
+        _is_ours(context, table, table.main.history)
     if (named := table.definition.catalog_name) is not None:
         names.check_persistent(context.spark, named)
     _bar(context, table, caller)
@@ -62,6 +63,8 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
             storage.remove_main(context.spark, place)
             if _is_ours(context, table, table.main.errors):
                 storage.remove_errors(context.spark, place)
+            if _is_ours(context, table, table.main.history):
+                storage.remove_history(context.spark, place)
     with durable(Write.FORGET):
         if not context.store.registry.forget(table.id):
             raise RefreshInProgressError(name, "another process changed it just now.", hint="Run `amv drop` again.")

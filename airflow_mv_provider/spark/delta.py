@@ -118,6 +118,12 @@ def read(spark: SparkSession, table: TableRef, version: int) -> DataFrame:
         return _opened(spark, table, versionAsOf=version)
 
 
+def newest(spark: SparkSession, table: TableRef) -> DataFrame:
+    """Return the table as it is when its rows are read."""
+    with _understood(table):
+        return _opened(spark, table)
+
+
 def schema_of(spark: SparkSession, table: TableRef) -> StructType:
     """Return the table's present columns."""
     return _opened(spark, table).schema

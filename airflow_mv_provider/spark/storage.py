@@ -108,6 +108,11 @@ def remove_errors(spark: SparkSession, place: MainPlace) -> None:
     _remove(spark, place.errors)
 
 
+def remove_history(spark: SparkSession, place: MainPlace) -> None:
+    """Remove main's history; the caller has verified that it has the table's UUID."""
+    _remove(spark, place.history)
+
+
 def remove_export(spark: SparkSession, place: ExportPlace) -> None:
     """Remove the rows that one attempt of an export wrote; no manifest may name them."""
     _remove(spark, place.rows)

@@ -16,12 +16,16 @@ from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import dying_at
+from tests.engine.versioned import of_main, versions
 from tests.scenarios.conftest import check_invariants, log_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.victim("refresh crashed")]
 IN_TEST_ALL = pytest.mark.in_test_all
 # Each kind of commit in `make test`; the others differ from these in how they find the difference.
-SHOWN = {"merge without inserts", "overwrite of a small table", "replacement", "with an error table"}
+SHOWN = {
+    *("merge without inserts", "overwrite of a small table", "replacement"),
+    *("with an error table", "with a history"),
+}
 
 _PARTITIONED = {"partition_by": ["p"], "chunk_rows": 20}
 
@@ -98,6 +102,10 @@ WAYS = {
     "units of a view": Way(
         _change_inputs, "MERGE", _PARTITIONED | {"source": _VIEW, "strategy": "incremental", "strict": True}
     ),
+    "with a history": Way(_write(_SOME, "{n}", "{n} + 40"), "MERGE", _PARTITIONED | {"history": {"deletes": "mark"}}),
+    "replacement with a history": Way(
+        _write(_ALL, "{n}", "{n} + 40"), "WRITE", {"strategy": "replace", "history": True}
+    ),
     "with an error table": Way(
         _write_records,
         "MERGE",
@@ -165,6 +173,9 @@ def last_publish(lake: Any) -> str:
 
 
 def check(lake: Any, how: Way) -> None:
+    if (history := how.definition.get("history")) is not None:
+        deletes = "close" if history is True else history["deletes"]
+        assert versions(lake) == of_main(lake, deletes=deletes)
     if "errors" not in how.definition:
         check_invariants(lake)
         return

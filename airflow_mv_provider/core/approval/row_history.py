@@ -127,6 +127,35 @@ class SourcePlaces:
 
 
 @dataclass(frozen=True, slots=True)
+class RowVersion:
+    """One version of the row, as the table's history has it; times as in a refresh's report.
+
+    valid_to  : None for a version that has no end
+    operation : how it began: "insert", "update" or "delete"
+    """
+
+    valid_from: str
+    valid_to: str | None
+    is_current: bool
+    operation: str
+    refresh_id: str
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class RowVersions:
+    """The versions of one row, oldest first, if the table keeps a history."""
+
+    table: str
+    key: dict[str, Any]
+    versions: tuple[RowVersion, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object for programs."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class RowHistory:
     """What has happened to one row.
 
@@ -137,6 +166,7 @@ class RowHistory:
     rows         : as they are at `main_version`
     events       : oldest first
     came_from    : the files and lines that the row came from; None if there is no row, or its source has no files
+    versions     : as the table's history has them, oldest first; none if it keeps no history
     """
 
     table: str
@@ -149,6 +179,7 @@ class RowHistory:
     events: tuple[RowEvent, ...]
     begins: Beginning
     came_from: SourcePlaces | None = None
+    versions: tuple[RowVersion, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object for programs."""

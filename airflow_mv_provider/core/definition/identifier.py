@@ -14,6 +14,7 @@ _MAPPED_IN_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 RESERVED_PREFIX = "_mv_"
 SESSION_CATALOG = "spark_catalog"  # Spark's own name of the catalog that a Hive metastore is behind
 ERRORS_SUFFIX = "__errors"  # an error table lies beside its main, under main's name plus this suffix
+HISTORY_SUFFIX = "__history"  # and so does the history of its rows
 
 
 def check_table_name(name: str) -> str:
@@ -29,10 +30,10 @@ def check_table_name(name: str) -> str:
         raise InvalidIdentifierError(
             "table name", f"{_shown(name)} begins with the reserved prefix _mv.", hint="Choose another name."
         )
-    if any(part.endswith(ERRORS_SUFFIX) for part in parts):
-        raise InvalidIdentifierError(
-            "table name", f"{_shown(name)} ends with {ERRORS_SUFFIX}, as error tables do.", hint="Choose another name."
-        )
+    for suffix, what in ((ERRORS_SUFFIX, "error tables"), (HISTORY_SUFFIX, "histories")):
+        if any(part.endswith(suffix) for part in parts):
+            problem = f"{_shown(name)} ends with {suffix}, as {what} do."
+            raise InvalidIdentifierError("table name", problem, hint="Choose another name.")
     return name
 
 

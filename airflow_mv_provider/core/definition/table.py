@@ -14,6 +14,7 @@ from airflow_mv_provider.core.definition.checks import Check
 from airflow_mv_provider.core.definition.evolution import LostColumn, Policy
 from airflow_mv_provider.core.definition.freshness import Freshness
 from airflow_mv_provider.core.definition.guards import Guards
+from airflow_mv_provider.core.definition.history import History
 from airflow_mv_provider.core.definition.identifier import check_catalog_name, check_columns, check_table_name
 from airflow_mv_provider.core.definition.kinds import SourceKind, kind_of_source, kinds
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
@@ -192,6 +193,11 @@ class RefreshableTable(Part):
         description="The table keeps a change data feed of its own, from its creation or from the next publish on, so"
         " that `amv why` reads one feed instead of old versions. Each changed row is then written twice.",
     )
+    history: History | None = Field(
+        default=None,
+        description="Keep every version of every row in a second table, `<table>__history`: true, or how.",
+        examples=[{"deletes": "mark", "keep": "730d"}],
+    )
     chunk_rows: int = Field(
         default=5_000_000,
         ge=1,
@@ -213,6 +219,11 @@ class RefreshableTable(Part):
         if isinstance(source, dict) and not all(isinstance(name, str) for name in source):
             raise ValueError("a name in it is not a string: put it in quotes")
         return source
+
+    @field_validator("history", mode="before")
+    @classmethod
+    def _has_history(cls, history: object) -> object:
+        return ({} if history else None) if isinstance(history, bool) else history
 
     @field_validator("name")
     @classmethod
@@ -321,6 +332,8 @@ class RefreshableTable(Part):
             content["schema_policy"] = [self.schema_policy, self.on_lost_column]
         if self.errors is not None:
             content["errors"] = True
+        if self.history is not None:
+            content["history"] = True  # begun by a refresh that compares everything, also where nothing has changed
         if self.quarantining:
             rules = {"not_null", "accepted_values", "matches", "expression"}
             content["checks"] = [check.model_dump(mode="json", include=rules) for check in self.quarantining]
@@ -329,12 +342,18 @@ class RefreshableTable(Part):
     def keeps_content(self, published_hash: str | None) -> bool:
         """True if main, published by a definition of this hash, has what this one gives.
 
-        An error table may be added to a log: without one no record was left out.
+        An error table may be added to a log: without one no record was left out. So may a history, or end: a log is
+        not read again for it.
         """
         if published_hash == self.content_hash:
             return True
-        is_log = self.errors is not None and self.source_kind.is_log
-        return is_log and published_hash == self.model_copy(update={"errors": None}).content_hash
+        if not self.source_kind.is_log:
+            return False
+        return published_hash in {
+            self.model_copy(update={"errors": errors, "history": history}).content_hash
+            for errors in (self.errors, None)
+            for history in (None, History())
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the mapping that `parse_table` accepts."""

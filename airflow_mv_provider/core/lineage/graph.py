@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from airflow_mv_provider.core.location import errors_location
+from airflow_mv_provider.core.location import errors_location, history_location
 
 
 class NodeKind(StrEnum):
@@ -98,7 +98,10 @@ def graph_of(tables: Iterable[TableInputs]) -> Graph:
     of_table = {
         place: each.name
         for each in found
-        for place in (each.location, errors_location(each.location), each.catalog_name)
+        for place in (
+            *(each.location, errors_location(each.location), history_location(each.location)),
+            each.catalog_name,
+        )
         if place is not None
     }
     edges: dict[Edge, None] = {}

@@ -58,5 +58,10 @@ def conclude(work: Work, fenced: FencedMain, clock: PhaseClock) -> None:
 def _what_follows(work: Work, by: str | None) -> str:
     if by:
         return f"and refresh {by} after it"
-    is_old = ", and its error table may be older" if work.definition.errors is not None else ""
-    return f"but some of its files are gone{is_old}"
+    old = [what for what, is_there in _beside(work).items() if is_there]
+    may_be_older = f", and its {' and '.join(old)} may be older" if old else ""
+    return f"but some of its files are gone{may_be_older}"
+
+
+def _beside(work: Work) -> dict[str, bool]:
+    return {"error table": work.definition.errors is not None, "history": work.definition.history is not None}

@@ -36,6 +36,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.approval import leaves_out_deletes
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
+from airflow_mv_provider.runner.steps.history import HistoryTable
 from airflow_mv_provider.runner.steps.judge import judge
 from airflow_mv_provider.runner.steps.phase_clock import PhaseClock
 from airflow_mv_provider.runner.steps.publish import Publisher, size_of_main
@@ -55,12 +56,15 @@ _MAX_ROUNDS = 5
 class Merging:
     """The comparison and publication of one attempt's sealed rows."""
 
-    def __init__(self, work: Work, fenced: FencedMain, errors: ErrorTable, clock: PhaseClock) -> None:
+    def __init__(
+        self, work: Work, fenced: FencedMain, errors: ErrorTable, history: HistoryTable, clock: PhaseClock
+    ) -> None:
         self._work = work
         self._fenced = fenced
         self._clock = clock
         self._publisher = Publisher(work, self._may_stop)
         self._errors = errors
+        self._history = history
         self._has_tried_before = False
         self._is_in_main = False
         # The owner that sealed may have committed, or may still commit, until our fence is in main's log.
@@ -121,6 +125,7 @@ class Merging:
                     return
                 self._work.lease.ignore_cancel()
                 self._errors.publish()
+                self._publish_history(recorded, check, is_exact=not num_kept)
                 self._published(recorded, commits, check, counts, num_kept)
             case Move.START_OVER:
                 self._start_over(check, counts)
@@ -129,6 +134,7 @@ class Merging:
                 if not self.is_published:  # else what follows completes what was judged, and decided, before
                     judge(self._work, counts, recorded)
                     self._errors.check()
+                    self._history.check(recorded)
                 if leaves_out_deletes(self._work, has_kept=self._has_kept) and self._leave_out_deletes(recorded):
                     return
                 txn_version = next_txn_version(commits, self._work.own.epoch)
@@ -164,6 +170,7 @@ class Merging:
                     _, recorded = self._work.store.chunks(self._work.own.refresh_id)
                     judge(self._work, total(recorded), recorded)
                     self._errors.check()
+                    self._history.check(recorded)
                 txn_version = next_txn_version(commits, self._work.own.epoch)
                 self._publisher.merge(self._work.layout_now(), [chunk], txn_version, part)
 
@@ -262,6 +269,11 @@ class Merging:
         written = check.published[-1].metrics.get("numOutputRows")
         return written is not None and int(written) != self._work.seal.num_rows
 
+    def _publish_history(self, recorded: Sequence[RecordedChunk], check: LogCheck, *, is_exact: bool) -> None:
+        version = check.published[-1].version if check.published else check.latest
+        is_exact = is_exact and not any(chunk.is_overwrite for chunk in recorded)
+        self._history.publish(recorded, check, version, has_corrections=is_exact)
+
     def _published(
         self,
         recorded: Sequence[RecordedChunk],
@@ -278,6 +290,7 @@ class Merging:
         num_kept = None if before is None and not num_unrecorded else (before or 0) + num_unrecorded
         version = check.published[-1].version if check.published else check.latest
         is_continued = self._fenced.is_as_published and not work.current().merge_round
+        why = self._history.why
         known, parts, are_all = self._known_from_now(recorded, check, has_unrecorded=bool(num_unrecorded))
         with durable(Write.PUBLISHED):
             work.store.merging.published(
@@ -296,6 +309,7 @@ class Merging:
                 num_kept=num_kept,
                 main_bytes=size_of_main(work, (*self._fenced.commits, *commits), version),
                 pauses=work.is_rollback,
+                reason=None if why is None else f"{work.refresh.choice.reason}; {why}",
             )
 
     def _known_from_now(

@@ -15,9 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
 
-from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, classify_commits
+from airflow_mv_provider.core.fence import Commit, CommitNote, LogCheck, Step, classify_commits
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal
 from airflow_mv_provider.core.progress.table_size import size_after
@@ -176,7 +175,7 @@ def note_of(
     table: TableRecord,
     refresh: RefreshRecord,
     own: Ownership,
-    step: Literal["fence", "publish", "errors"],
+    step: Step,
     txn_version: int,
     *,
     num_chunks: int = 0,

@@ -56,7 +56,7 @@ def export(context: Context, name: str, to: str, at: str | None = None) -> Expor
     version = store.state(table.id).published_version if at is None else version_of(name, at, history)
     if version is None:
         raise NotPublishedError(name, "the table was never published.")
-    mains = [ref.location for each in store.tables() for ref in (each.main, each.main.errors)]
+    mains = [ref.location for each in store.tables() for ref in (each.main, each.main.errors, each.main.history)]
     place = ExportPlace(export_root(to, table.warehouse, mains), version, uuid.uuid4().hex[:12])
     known = already_exported(export_files.manifests(context.spark, place), table.uuid, version)
     if known is not None:

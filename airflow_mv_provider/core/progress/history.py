@@ -1,0 +1,120 @@
+"""How a history is brought to main's version: decided from the two logs.
+
+    its log has no versions yet                          begin     main's rows are the first versions
+    main has changed by this refresh's commits alone     changes   its recorded corrections are the changes
+    else                                                 compare   current versions are compared with main's rows
+    main's rows are those that it has reached            nothing
+
+A history is written after main's commit, as the error table is, so a takeover may find it written or not. Its log says
+which version of main it has reached. What is between is a difference of main's own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_mv_provider.core.fence import Commit, CommitNote, is_untouched_since, last_epoch, mark_at
+
+
+class Way(StrEnum):
+    """How the versions that a history lacks are found."""
+
+    NOTHING = "nothing"
+    BEGIN = "begin"
+    CHANGES = "changes"
+    COMPARE = "compare"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done with a history; `why` is for people, None if it is as usual."""
+
+    way: Way
+    why: str | None = None
+
+
+def last_written(commits: Sequence[Commit]) -> Commit | None:
+    """Return the newest commit of a history's log that says which version of main it has reached."""
+    return next((c for c in commits if c.note is not None and c.note.step == "history"), None)
+
+
+def planned(
+    history: Sequence[Commit],
+    main: Sequence[Commit],
+    version: int,
+    ours: Iterable[Commit],
+    *,
+    has_corrections: bool,
+    is_forced: bool,
+) -> Plan:
+    """Return how a history gets to main's `version`.
+
+    history, main   : their logs, newest first; the history's at least since it was last written, main's since the
+                      version that it had then
+    ours            : the commits with which this refresh has published
+    has_corrections : what these have changed is recorded, row by row
+    is_forced       : a person wants everything compared
+    """
+    last = last_written(history)
+    if last is None or last.note is None or last.note.reached is None:
+        if is_untouched_since(history, -1):
+            return Plan(Way.BEGIN)
+        return Plan(Way.COMPARE, "its log does not show which version of the table it has")
+    note, since = last.note, _changes_since(main, last.note, version)
+    if since is None:
+        return Plan(Way.COMPARE, f"the table's log no longer shows version {note.reached}, which it has")
+    if any(not _keeps_current(c) for c in history if c.version > last.version):
+        return Plan(Way.COMPARE, "another program has changed it")
+    if is_forced:
+        return Plan(Way.COMPARE)
+    if not since:
+        return Plan(Way.NOTHING)
+    published = {c.version for c in ours}
+    if strangers := [c for c in since if c.version not in published]:
+        return Plan(Way.COMPARE, _gap(strangers))
+    return Plan(Way.CHANGES if has_corrections else Way.COMPARE)
+
+
+def needs_fence(history: Sequence[Commit], main: Sequence[Commit], refresh_id: str, epoch: int) -> bool:
+    """True if a process of an earlier epoch may still write the history.
+
+    It writes what a commit of main has changed since the history was last written. If each of these commits is of this
+    epoch and refresh, nobody else has had a reason to.
+    """
+    if last_epoch(history) >= epoch:
+        return False
+    last = last_written(history)
+    newest = max((c.version for c in main), default=0)
+    since = None if last is None or last.note is None else _changes_since(main, last.note, newest)
+    if since is None:
+        return True
+    notes = [c.note for c in since]
+    return any(note is None or (note.refresh_id, note.epoch) != (refresh_id, epoch) for note in notes)
+
+
+def valid_ms(history: Sequence[Commit], at_ms: int) -> int:
+    """Return from when new versions are valid: `at_ms`, but later than all that the history has."""
+    last = last_written(history)
+    before = None if last is None or last.note is None else last.note.valid_ms
+    return at_ms if before is None else max(at_ms, before + 1)
+
+
+def _changes_since(main: Sequence[Commit], note: CommitNote, version: int) -> list[Commit] | None:
+    """Return main's commits that may have changed rows since `note`; None if its log does not show that."""
+    if note.reached is None or note.reached > version or mark_at(main, note.reached) != note.mark or not main:
+        return None
+    if min(c.version for c in main) > note.reached:
+        return None
+    return [c for c in main if note.reached < c.version <= version and not c.keeps_data]
+
+
+def _keeps_current(commit: Commit) -> bool:
+    return commit.keeps_data or (commit.note is not None and commit.note.step in ("history", "shed"))
+
+
+def _gap(strangers: Sequence[Commit]) -> str:
+    first, last = min(c.version for c in strangers), max(c.version for c in strangers)
+    which = f"version {first}" if first == last else f"the versions {first} to {last}"
+    return f"it has no versions of its own for {which} of the table"

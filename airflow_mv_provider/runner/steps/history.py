@@ -1,0 +1,292 @@
+"""The history beside main: the versions of main's rows, written after each commit of main.
+
+    with the fence                create the history, or check its identity and columns     prepare
+    before main's first commit    check the times of the rows that come, if a column has them  check
+    after main's last commit      bring the history to main's version in one commit          publish ──▶ PUBLISHED
+
+After main's commit a refresh only runs forward, so a takeover completes the history or finds it written. A takeover may
+meet an earlier process that is still writing. Only then the history gets a fence of its own, as main has one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.fence import (
+    Commit,
+    CommitNote,
+    LogCheck,
+    Step,
+    fence_version,
+    last_epoch,
+    mark_at,
+    next_txn_version,
+)
+from airflow_mv_provider.core.progress import history as core
+from airflow_mv_provider.core.progress.history import Way
+from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
+from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, HistoryError, TransientError
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.steps.publish import note_of
+from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.spark import delta, history, storage
+from airflow_mv_provider.spark.compare import corrections, recorded_changes
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.history import Versions
+from airflow_mv_provider.spark.layout import Layout, columns, struct_type
+
+log = logging.getLogger(__name__)
+
+_MAX_TRIES = 3
+_CLOCK_MS = 60_000  # by which the clocks of two machines may differ
+
+
+class HistoryTable:
+    """The history of one refresh's table. If the definition has none, all methods do nothing.
+
+    why : what a reader of the report should know of how it was written; None if nothing
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.why: str | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return self._work.definition.history is not None
+
+    def prepare(self) -> None:
+        """Create the history if it is missing.
+
+        raises : HistoryError, if it is gone, something else lies there, or it cannot have the table's columns
+        """
+        work = self._work
+        if not self.is_kept:
+            return
+        own = self._versions(self._columns_to_be())
+        if (problem := own.history.problem(own.columns, work.definition.key)) is not None:
+            raise HistoryError(work.table.name, f"{problem}.", hint="Change `history` in the definition.")
+        found = self._table.properties()
+        if found is None:
+            found = self._created(own)
+        carried = found.get(UUID_PROPERTY)
+        if carried is None and self._table.is_claimed:
+            self._table.adopt()
+        elif carried != work.table.uuid:
+            raise HistoryError(
+                work.table.name,
+                f"{self._table.ref} is not its history.",
+                hint="Move it away, or leave `history` out of the definition.",
+            )
+        present = history.found_columns(work.spark, self._table)
+        if wrong := [c.name for c in own.history.own_columns if present.get(c.name) != c.type]:
+            raise HistoryError(
+                work.table.name,
+                f"{self._table.ref} has no column {wrong[0]!r} as `history` wants it.",
+                hint="Name its columns in `history` as they are, or move it away: the next refresh begins a new one.",
+            )
+
+    def _created(self, own: Versions) -> dict[str, str]:
+        work = self._work
+        state = work.store.state(work.table.id)
+        was_kept = state.published_hash == work.definition.content_hash and state.published_version is not None
+        if storage.has_files(work.spark, self._table.ref.location) or (was_kept and work.refresh.seal is None):
+            raise HistoryError(
+                work.table.name,
+                f"its history is gone: no Delta table is at {self._table.ref}.",
+                hint="Restore it. To begin a new one, leave `history` out of the definition for one refresh.",
+            )
+        with durable(Write.CREATE_HISTORY):
+            made = self._table.create(struct_type(own.all_columns), [own.history.is_current])
+        return dict(made.properties)
+
+    def check(self, recorded: Sequence[RecordedChunk]) -> None:
+        """Check that each row that comes has a time, if a column says from when it is valid; main is unchanged.
+
+        cost   : a scan of the corrections; of all rows for a history that begins
+        raises : HistoryError
+        """
+        work = self._work
+        if not self.is_kept:
+            return
+        own = self._versions(work.layout.columns)
+        if own.history.time_column is None:
+            return
+        if any(chunk.is_overwrite for chunk in recorded) or self._last() is None:
+            rows = storage.desired_rows(work.spark, work.seal, work.source_rows, work.layout)
+        else:
+            found = recorded_changes.verified(work.spark, work.layout, recorded).rows
+            rows = found.where(corrections.brings_row())
+        missing, ahead = history.unfit_times(rows, own, work.store.now_ms() + _CLOCK_MS)
+        if not (missing or ahead):
+            return
+        number, what = (missing, "no time") if missing else (ahead, "a time that is still to come")
+        raise HistoryError(
+            work.table.name,
+            f"{number:,} rows have {what} in column {own.history.time!r}, from which their versions would be valid.",
+            hint="Correct them in the source, compute the time in `select`, or choose another `time`.",
+        )
+
+    def publish(
+        self, recorded: Sequence[RecordedChunk], check: LogCheck, version: int, *, has_corrections: bool
+    ) -> None:
+        """Bring the history to main's `version` in one commit; called after main's commit.
+
+        recorded        : all chunks of this refresh and round
+        check           : what main's log shows of this refresh
+        has_corrections : the commits of this refresh have made exactly the recorded changes
+        cost            : two logs; a scan of the current versions' keys, and the versions that end and begin
+        raises          : FencedError, if a later epoch has taken over; Delta's own errors
+        """
+        if not self.is_kept:
+            return
+        work, epoch = self._work, self._work.own.epoch
+        for number in range(1, _MAX_TRIES + 1):
+            found, main = self._logs()
+            if core.needs_fence(found, main, work.own.refresh_id, epoch):
+                with durable(Write.FENCE_HISTORY):
+                    self._table.fence(self._note("fence", fence_version(epoch)))
+                found, main = self._logs()
+            has_read = has_corrections and not work.layout.left_alone
+            plan = core.planned(
+                *(found, main, version, check.published),
+                has_corrections=has_read,
+                is_forced=work.refresh.is_forced and not self._is_written(found),
+            )
+            if plan.way is Way.NOTHING:
+                return
+            self.why = self.why or (None if plan.why is None else f"its history was compared: {plan.why}")
+            log.info("%s: its history: %s%s", work.table.name, plan.way, f", {plan.why}" if plan.why else "")
+            try:
+                with durable(Write.HISTORY):
+                    note = self._write(plan.way, recorded, found, main, version)
+                    if not self._is_written(self._logs()[0]):  # Delta makes no commit of a MERGE that changes nothing
+                        self._table.fence(note)
+            except TransientError as error:
+                # The commit may have failed, or succeeded with its answer lost: the log decides.
+                log.warning("%s: the commit of its history raised an error: %s", work.table.name, error)
+                if number == _MAX_TRIES:
+                    raise
+                work.lease.check(is_cancellable=False)
+                continue
+            if not self._is_written(self._logs()[0]):
+                raise EpochRegressionError(work.table.name, f"Delta ignored the history of epoch {epoch} as outdated.")
+
+    def _write(
+        self, way: Way, recorded: Sequence[RecordedChunk], found: Sequence[Commit], main: Sequence[Commit], version: int
+    ) -> CommitNote:
+        work, spark, layout = self._work, self._work.spark, self._work.layout
+        own = self._versions(layout.columns, core.valid_ms(found, _time_of(work, main, version)))
+        txn_version = next_txn_version(found, work.own.epoch)
+        note = self._note("history", txn_version, version, mark_at(main, version), own.valid_ms)
+        if way is Way.CHANGES:
+            num_changes = total(recorded).changes
+            changes = recorded_changes.verified(spark, layout, recorded).rows
+            if not num_changes:
+                pass  # a column was added, which no version has yet
+            elif own.reads_current:
+                rows = history.changed_rows(changes, own)
+                self._join(history.actions_between(self._current(own), rows, own, is_all=False), own, note)
+            else:
+                self._merge(history.actions_of_corrections(changes, own), own, note, num_changes)
+            return note
+        with translated(work.table.name):
+            rows = delta.read(spark, work.table.main, version)
+        own = self._versions(schema.columns_of(rows.schema.jsonValue()), own.valid_ms)
+        if way is Way.BEGIN:
+            self._enable(own)
+            history.begin(self._table, rows, own, note)
+        else:
+            there = rows.select(*columns(own.names)).withColumn("_mv_gone", history.false())
+            self._join(history.actions_between(self._current(own), there, own, is_all=True), own, note)
+        return note
+
+    def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> None:
+        work = self._work
+        found, number, late = history.kept_actions(work.spark, actions, own, work.unwritten("history"))
+        if late and own.history.time_column is not None:
+            self.why = f"{late:,} versions have a time before the one that they follow, and begin right after it"
+        if number:
+            self._merge(found, own, note, number)
+
+    def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> None:
+        self._enable(own)
+        history.write(self._work.spark, self._table, actions, own, note, num_changes)
+
+    def _enable(self, own: Versions) -> None:
+        """Enable the table features that the history needs for columns that it gets; see `Publisher`."""
+        work = self._work
+        present = delta.schema_of(work.spark, self._table.ref)
+        layout = Layout(work.definition, own.columns, main_columns=schema.columns_of(present.jsonValue()))
+        needed = delta.features_for(layout, is_rewritten=False)
+        if needed and not self._table.has(needed):
+            self._table.enable(needed)
+
+    def _current(self, own: Versions) -> DataFrame:
+        with translated(self._work.table.name):
+            return delta.newest(self._work.spark, self._table.ref).where(history.is_current(own))
+
+    def _logs(self) -> tuple[list[Commit], list[Commit]]:
+        """Return the newest commits of the history and of main, as far back as the history was last written.
+
+        raises : FencedError, if a later epoch has written both
+        """
+        work = self._work
+        found = self._table.log_until(lambda commits: core.last_written(commits) is not None)
+        last = core.last_written(found)
+        reached = last.note.reached if last is not None and last.note is not None else None
+        main = work.main.log(reached or 0)
+        if (newest := last_epoch(found)) > work.own.epoch and last_epoch(main) > work.own.epoch:
+            raise FencedError(work.table.name, "a later process has taken its history over.", epoch=newest)
+        return found, main
+
+    def _last(self) -> Commit | None:
+        return core.last_written(self._table.log_until(lambda commits: core.last_written(commits) is not None))
+
+    def _is_written(self, found: Sequence[Commit]) -> bool:
+        """True if this refresh has written the history under this epoch."""
+        last, own = core.last_written(found), self._work.own
+        note = None if last is None else last.note
+        return note is not None and (note.refresh_id, note.epoch) == (own.refresh_id, own.epoch)
+
+    def _versions(self, found: Sequence[schema.Column], valid_ms: int = 0) -> Versions:
+        work = self._work
+        return Versions(work.definition, tuple(found), valid_ms, work.own.refresh_id)
+
+    def _columns_to_be(self) -> tuple[schema.Column, ...]:
+        """Return main's columns as this refresh leaves them."""
+        layout = self._work.layout
+        kept = set(layout.left_alone)
+        return (*layout.columns, *(c for c in layout.main_columns or () if c.name in kept))
+
+    def _note(
+        self,
+        step: Step,
+        txn_version: int,
+        reached: int | None = None,
+        mark: str | None = None,
+        valid_ms: int | None = None,
+    ) -> CommitNote:
+        work = self._work
+        note = note_of(work.table, work.current(), work.own, step, txn_version)
+        return note.of_history(reached, mark, valid_ms)
+
+    @cached_property
+    def _table(self) -> Main:
+        table = self._work.table
+        return Main(self._work.spark, table.main.history, table.uuid)
+
+
+def _time_of(work: Work, main: Sequence[Commit], version: int) -> int:
+    """Return from when the versions of this refresh are valid, in milliseconds, unless a column has their times."""
+    assert work.definition.history is not None
+    if work.definition.history.time == "source" and work.refresh.source_ms is not None:
+        return work.refresh.source_ms
+    at_ms = next((c.at_ms for c in main if c.version == version), None)
+    return work.store.now_ms() if at_ms is None else at_ms

@@ -1,0 +1,308 @@
+"""The versions of a table's rows, written to its history in one commit for each publish.
+
+    begin     main's rows ─────────────────────────────────▶ one append
+    changes   recorded corrections ────────────┐
+    compare   main's rows, current versions ───┴─▶ actions ─▶ one MERGE into the current versions
+
+Each action concerns one key:
+
+    C  close   the current version ends
+    N  new     a version begins
+    P  patch   the current version gets other values in columns that begin no version
+
+The MERGE reads the partition of current versions alone, so its cost does not grow with those that have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial, reduce
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.history import CHANGED, DELETED, OPENED, History
+from airflow_mv_provider.core.definition.identifier import literal, quoted
+from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.fence import CommitNote
+from airflow_mv_provider.core.progress.publishing import MergeFacts, merge_form
+from airflow_mv_provider.spark import delta, storage
+from airflow_mv_provider.spark.bitmap import bitmap_of
+from airflow_mv_provider.spark.compare import hashing
+from airflow_mv_provider.spark.compare.corrections import OP, brings_row
+from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.layout import columns, struct_type
+
+_ACTION, _AT, _HOW, _LATE = "_mv_action", "_mv_at", "_mv_how", "_mv_late"
+_OLD, _NEW = "o", "n"
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a history's rows are made of.
+
+    columns    : main's, which each version has
+    valid_ms   : from when new versions are valid, unless a column of theirs says that
+    refresh_id : of the refresh that begins them
+    """
+
+    table: RefreshableTable
+    columns: tuple[schema.Column, ...]
+    valid_ms: int
+    refresh_id: str
+
+    @property
+    def history(self) -> History:
+        assert self.table.history is not None
+        return self.table.history
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def all_columns(self) -> tuple[schema.Column, ...]:
+        """The columns of the history."""
+        return (*self.columns, *self.history.own_columns)
+
+    @property
+    def at(self) -> Column:
+        """From when new versions are valid."""
+        return F.timestamp_millis(F.lit(self.valid_ms))
+
+    @property
+    def no_end(self) -> Column:
+        """The end of a version that has none."""
+        return F.lit(self.history.valid_to_current).cast("timestamp")
+
+    @property
+    def reads_current(self) -> bool:
+        """True if corrections do not suffice: what becomes of a version depends on its values or its begin."""
+        has_rule = self.history.deletes != "close" or self.history.time_column is not None
+        return has_rule or bool(self.history.columns or self.history.exclude)
+
+
+def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
+    """Write main's rows as the first versions, in one commit that replaces whatever there is.
+
+    rows : (*columns), each key once
+    """
+    own = dict(zip(("from", "to", "is_current", "how", "refresh"), of.history.names, strict=True))
+    versions = rows.select(
+        *columns(of.names),
+        _time_of(of, None).alias(own["from"]),
+        of.no_end.alias(own["to"]),
+        F.lit(True).alias(own["is_current"]),
+        F.lit(OPENED).alias(own["how"]),
+        F.lit(of.refresh_id).alias(own["refresh"]),
+    )
+    with translated(of.table.name):
+        found.overwrite(versions, note, new_partitions=[of.history.is_current])
+
+
+def actions_of_corrections(corrections: DataFrame, of: Versions) -> DataFrame:
+    """Return the actions of main's corrections, which alone decide them: (_mv_action, _mv_at, _mv_how, *columns)."""
+    op, key = F.col(OP), columns(of.table.key)
+    came = corrections.where(brings_row())
+    gone = corrections.where(~brings_row())
+    how = F.when(op == "I", OPENED).otherwise(CHANGED)
+    moved = gone.select(*key, F.lit(True).alias("_mv_moved")).distinct()
+    if of.table.may_move:  # the key is deleted in one partition and inserted in another: its row has changed
+        came = came.join(moved, _same_key(came, moved, of), "left").select(came["*"], F.col("_mv_moved"))
+        how = F.when(F.col("_mv_moved"), CHANGED).otherwise(how)
+    new = came.select(F.lit("N").alias(_ACTION), of.at.alias(_AT), how.alias(_HOW), *columns(of.names))
+    # Also for an insert: it ends nothing, unless the history has a version that it should not have.
+    keys = corrections.select(*key).distinct() if of.table.may_move else corrections.where(op != "I").select(*key)
+    ends = (F.lit("C").alias(_ACTION), of.at.alias(_AT), F.lit(None).cast("string").alias(_HOW))
+    return new.unionByName(keys.select(*ends, *key), allowMissingColumns=True)
+
+
+def changed_rows(corrections: DataFrame, of: Versions) -> DataFrame:
+    """Return main's rows of the keys that corrections concern: (*columns, _mv_gone boolean), one for each key."""
+    came = corrections.where(brings_row()).select(*columns(of.names), F.lit(False).alias("_mv_gone"))
+    gone = corrections.where(~brings_row()).select(*columns(of.table.key)).distinct()
+    gone = gone.join(came, _same_key(gone, came, of), "left_anti").withColumn("_mv_gone", F.lit(True))
+    return came.unionByName(gone, allowMissingColumns=True)
+
+
+def actions_between(current: DataFrame, rows: DataFrame, of: Versions, *, is_all: bool) -> DataFrame:
+    """Return the actions that bring current versions to main's rows: (_mv_action, _mv_at, _mv_how, *columns).
+
+    current : versions of the history, those that are current
+    rows    : (*columns, _mv_gone boolean); one row for each key, which main has or has no longer
+    is_all  : `rows` are all rows that main has: a current version without one is of a row that is gone
+    """
+    history, names = of.history, of.names
+    keys = rows.select(*columns(of.table.key))
+    current = current if is_all else current.join(keys, _same_key(current, keys, of), "left_semi")
+    old = _one_for_each_key(current, of).alias(_OLD)
+    new = rows.alias(_NEW)
+    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
+    both = old.join(new, reduce(Column.__and__, on), "full" if is_all else "right")
+    had = F.col(f"o.{quoted(history.is_current)}").isNotNull()
+    is_marked = had & (F.col(f"o.{quoted(history.operation)}") == DELETED)
+    is_there = F.col("n._mv_gone").isNotNull() & ~F.col("n._mv_gone")
+
+    def is_same(kept: Sequence[str]) -> Column:
+        chosen = [column for column in of.columns if column.name in kept]
+        pair = (hashing.row_hash(chosen, partial(_value_of, side)) for side in (_OLD, _NEW))
+        return F.expr(" = ".join(pair)) if chosen else F.lit(True)
+
+    is_as_tracked = is_same(history.tracked(names))
+    at = _time_of(of, _NEW)
+    begun = F.col(f"o.{quoted(history.valid_from)}")
+    after = F.when(is_there, at).otherwise(of.at)
+    # A late time, or the same one, is ordered behind the version that it follows.
+    ordered = F.when(begun.isNull(), after).otherwise(F.greatest(after, begun + F.expr("INTERVAL 1 MICROSECOND")))
+    ended = {"close": "C", "mark": "CD", "keep": ""}[history.deletes]
+    what = (
+        F.when(is_there & ~had, "N")
+        .when(is_there & is_marked, "CN")
+        .when(is_there & ~is_as_tracked, "CU")
+        .when(is_there & ~is_same(names), "P")
+        .when(~is_there & had & ~is_marked, ended)
+        .otherwise("")
+    )
+    value = [F.when(is_there, F.col(f"n.{quoted(c)}")).otherwise(F.col(f"o.{quoted(c)}")).alias(c) for c in names]
+    found = both.select(what.alias("_mv_what"), ordered.alias(_AT), (after < ordered).alias(_LATE), *value)
+    each = F.explode(F.split("_mv_what", "")).alias("_mv_each")
+    found = found.where("_mv_what <> ''").select(each, _AT, _LATE, *columns(names)).where("_mv_each <> ''")
+    letter = F.col("_mv_each")
+    action = F.when(letter.isin("C", "P"), letter).otherwise("N")
+    how = F.when(letter == "N", OPENED).when(letter == "U", CHANGED).when(letter == "D", DELETED)
+    return found.select(action.alias(_ACTION), _AT, how.alias(_HOW), _LATE, *columns(names))
+
+
+def kept_actions(spark: SparkSession, actions: DataFrame, of: Versions, path: str) -> tuple[DataFrame, int, int]:
+    """Write actions that took a join, and return them as read back, how many they are, and how many versions are late.
+
+    late : its own time is not after the begin of the version that it follows
+    """
+    own = (schema.Column(_ACTION, "string"), schema.Column(_AT, "timestamp"), schema.Column(_HOW, "string"))
+    with translated(of.table.name):
+        storage.write(actions, path)
+        found = storage.read(spark, of.table.name, path, [*own, schema.Column(_LATE, "boolean"), *of.columns])
+        num_late = F.count_if(F.col(_LATE) & (F.col(_ACTION) == "N"))
+        number, late = found.agg(F.count(F.lit(1)), num_late).collect()[0]
+    return found, number, late
+
+
+def write(
+    spark: SparkSession, found: Main, actions: DataFrame, of: Versions, note: CommitNote, num_changes: int
+) -> None:
+    """Apply actions to the history's current versions in one commit; its log decides whether that happened.
+
+    num_changes : about how many actions there are
+    cost        : a scan of the current versions' keys, and a write of those that end and begin
+    """
+    view, present = f"mv_history_{note.refresh_id}", found_columns(spark, found)
+    missing = [c for c in of.columns if present.get(c.name) != c.type]
+    actions.createOrReplaceTempView(view)
+    facts = MergeFacts(
+        num_changes=num_changes,
+        num_bytes=1 << 62,
+        num_columns=len(of.columns),
+        num_rows=1 << 62,
+        inserts=True,
+        has_null_keys=False,
+        is_retry=False,
+    )
+    has_bitmap = merge_form(facts).has_bitmap
+    try:
+        with bitmap_of(spark, view, of.table, num_changes) if has_bitmap else nullcontext() as keys:
+            match = [f"t.{quoted(of.history.is_current)}", f"s.{_ACTION} <> 'N'"]
+            match += [f"t.{quoted(name)} <=> s.{quoted(name)}" for name in of.table.key]
+            match += [keys.may_match_sql("t")] if keys is not None else []
+            sql = _merge_sql(found, view, of, match, is_evolving=bool(missing))
+            with found.transaction(note):
+                spark.sql(sql).collect()
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def found_columns(spark: SparkSession, found: Main) -> dict[str, schema.Type]:
+    """Return the types of the history's columns, by name."""
+    return {c.name: c.type for c in schema.columns_of(delta.schema_of(spark, found.ref).jsonValue())}
+
+
+def _merge_sql(found: Main, view: str, of: Versions, match: Sequence[str], *, is_evolving: bool) -> str:
+    history, names = of.history, of.names
+    start, end, current, how, refresh = map(quoted, history.names)
+    target, evolving = ("", "WITH SCHEMA EVOLUTION ") if is_evolving else ("t.", "")
+    patched = [name for name in names if name not in history.tracked(names)]
+    patches = ", ".join(f"{target}{quoted(name)} = s.{quoted(name)}" for name in patched)
+    patch = f"WHEN MATCHED AND s.{_ACTION} = 'P' THEN UPDATE SET {patches}"  # nosec B608  # every name is quoted
+    to_current = "NULL" if history.valid_to_current is None else literal(history.valid_to_current)
+    into = ", ".join([*map(quoted, names), start, end, current, how, refresh])
+    values = [f"s.{quoted(name)}" for name in names]
+    values += [f"s.{_AT}", f"CAST({to_current} AS TIMESTAMP)", "TRUE", f"s.{_HOW}", literal(of.refresh_id)]
+    chosen, listed = " AND ".join(match), ", ".join(values)
+    return f"""
+        MERGE {evolving}INTO {found.ref.sql} AS t USING {quoted(view)} AS s
+        ON {chosen}
+        WHEN MATCHED AND s.{_ACTION} = 'C' THEN UPDATE SET {target}{end} = s.{_AT}, {target}{current} = FALSE
+        {patch if patched else ""}
+        WHEN NOT MATCHED AND s.{_ACTION} = 'N' THEN INSERT ({into}) VALUES ({listed})
+    """  # nosec B608  # every name is quoted, every value a literal
+
+
+def _value_of(alias: str, column: schema.Column) -> str:
+    return f"{alias}.{quoted(column.name)}"
+
+
+def is_current(of: Versions) -> Column:
+    """Return the condition that a version is current."""
+    return F.col(quoted(of.history.is_current))
+
+
+def false() -> Column:
+    """Return the constant."""
+    return F.lit(False)
+
+
+def _time_of(of: Versions, alias: str | None) -> Column:
+    """Return from when the version of a row is valid: its own time, or when it came if it has none."""
+    name = of.history.time_column
+    if name is None:
+        return of.at
+    own = F.col(quoted(name) if alias is None else f"{alias}.{quoted(name)}")
+    return F.coalesce(own.cast("timestamp"), of.at)
+
+
+def _one_for_each_key(current: DataFrame, of: Versions) -> DataFrame:
+    """Return the current versions; of a key that has several, which only another program can do, the latest."""
+    rows = current.where(F.col(quoted(of.history.is_current)))
+    have = {field.name for field in rows.schema.fields}
+    types = {f.name: f.dataType for f in struct_type(of.columns).fields}
+    begun = F.col(quoted(of.history.valid_from))
+    others = [
+        (F.col(quoted(name)) if name in have else F.lit(None).cast(types[name])).alias(name)
+        for name in of.names
+        if name not in of.table.key
+    ]
+    kept = F.struct(begun, *others, *columns((of.history.is_current, of.history.operation)))
+    latest = rows.groupBy(*columns(of.table.key)).agg(F.max_by(kept, begun).alias("_mv_version"))
+    return latest.select(*columns(of.table.key), "_mv_version.*")
+
+
+def _same_key(left: DataFrame, right: DataFrame, of: Versions) -> Column:
+    return reduce(Column.__and__, (left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in of.table.key))
+
+
+def unfit_times(rows: DataFrame, of: Versions, now_ms: int) -> tuple[int, int]:
+    """Return how many rows have no time, and how many one that is to come; (0, 0) if no column has their time.
+
+    cost : a scan of the rows
+    """
+    name = of.history.time_column
+    if name is None:
+        return 0, 0
+    time = F.col(quoted(name))
+    is_ahead = time.cast("timestamp") > F.timestamp_millis(F.lit(now_ms))
+    with translated(of.table.name):
+        missing, ahead = rows.agg(F.count_if(time.isNull()), F.count_if(is_ahead)).collect()[0]
+    return missing, ahead
