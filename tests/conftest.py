@@ -283,17 +283,18 @@ def read_independently(
     table = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     names = sorted(table.schema.names)
     columns = [table.column(name).to_pylist() for name in names]
-    rows = [tuple(_plain(value) for value in row) for row in zip(*columns, strict=True)]
+    rows = [tuple(plain(value) for value in row) for row in zip(*columns, strict=True)]
     return sorted(rows, key=repr)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value that equals itself and can be hashed: NaN as text, lists and mappings as tuples."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, list):
-        return tuple(_plain(v) for v in value)
+        return tuple(plain(v) for v in value)
     if isinstance(value, dict):
-        return tuple((k, _plain(v)) for k, v in sorted(value.items()))
+        return tuple((k, plain(v)) for k, v in sorted(value.items()))
     return value
 
 

@@ -5,8 +5,8 @@ Every command returns one `Answer`, which `answering` prints.
     exit code   0 done or nothing to do · 1 a person must act · 75 a retry may succeed · 2 wrong usage
                 74 done, and the answer could not be written
 
-Only `refresh`, `plan`, `explain`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `load`, `export`, `ingest`,
-`recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; the others do not even import it.
+Only `refresh`, `plan`, `explain`, `diff`, `approve`, `reject`, `rollback`, `audit`, `why`, `history-of`, `load`,
+`export`, `ingest`, `recover`, `relocate`, `drop`, `warm-up` and `server start` start Spark; others do not import it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from airflow_mv_provider.cli.opened import opened_refresher, opened_store
 from airflow_mv_provider.cli.options import request_options, wait_option
 from airflow_mv_provider.cli.server_commands import server
 from airflow_mv_provider.cli.transfer_commands import export, load
-from airflow_mv_provider.cli.why_command import why
+from airflow_mv_provider.cli.why_command import history_of, why
 from airflow_mv_provider.core.definition.document import json_schema
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, RefreshReport, error_report, exit_code
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _SECTIONS = {
     "Keep tables equal to their sources": ("apply", "refresh", "plan", "explain", "ingest", "load"),
-    "See what is and was": ("status", "history", "ledger", "health", "why"),
+    "See what is and was": ("status", "history", "ledger", "health", "why", "history-of"),
     "Judge and undo": ("diff", "approve", "reject", "audit", "rollback", "export"),
     "Operate": ("pause", "resume", "cancel", "recover", "relocate", "drop"),
     "Set up": ("db", "server", "warm-up", "schema"),
@@ -73,6 +73,7 @@ _EXAMPLES = (
     ("amv status", "all tables: phase, last refresh, what waits for approval"),
     ("amv history orders --since 2026-03-01 --csv", "refreshes, for a spreadsheet"),
     ("amv why orders order_id=5", "when and by what a row was changed"),
+    ("amv history-of orders order_id=5", "the versions of a row, if its table keeps them"),
     ("amv why orders order_id=5 --column amount", "the same for one value of it"),
     ("amv diff orders", "what waits for approval"),
     ("amv approve orders --note 'checked with sales'", "publish exactly that"),
@@ -377,7 +378,22 @@ def warm_up(settings: Settings, *, again: bool) -> Answer:
 
 
 main.add_command(server)
-for each in (explain, health, history, ledger, diff, approve, reject, rollback, audit, why, load, export, ingest):
+for each in (
+    explain,
+    health,
+    history,
+    ledger,
+    diff,
+    approve,
+    reject,
+    rollback,
+    audit,
+    why,
+    history_of,
+    load,
+    export,
+    ingest,
+):
     main.add_command(each)
 
 

@@ -1,4 +1,4 @@
-"""`amv why`: what has happened to one row, and which refresh, or who else, did it."""
+"""`amv why` and `amv history-of`: what has happened to one row and who did it, and the versions that are kept of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
 from airflow_mv_provider.cli.opened import opened_refresher
-from airflow_mv_provider.report_text.row_history_text import row_history_text
+from airflow_mv_provider.report_text.row_history_text import row_history_text, row_versions_text
 from airflow_mv_provider.runner.settings import Settings
 
 
@@ -28,3 +28,14 @@ def why(settings: Settings, name: str, key: tuple[str, ...], **bounds: Any) -> A
     with opened_refresher(settings) as refresher:
         found = interruptibly(refresher, lambda: refresher.row_history(name, key, **bounds))
     return Answer(found.to_json(), row_history_text(found))
+
+
+@click.command("history-of")
+@click.argument("name")
+@click.argument("key", metavar="COLUMN=VALUE...", nargs=-1)
+@answering
+def history_of(settings: Settings, name: str, key: tuple[str, ...]) -> Answer:
+    """Show the versions of one row that the table's history keeps, oldest first. The row is named by its key."""
+    with opened_refresher(settings) as refresher:
+        found = interruptibly(refresher, lambda: refresher.row_versions(name, key))
+    return Answer(found.to_json(), row_versions_text(found))

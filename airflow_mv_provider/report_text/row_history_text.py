@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from airflow_mv_provider.core.approval.row_history import (
     Cause,
     Row,
     RowEvent,
     RowHistory,
+    RowVersion,
+    RowVersions,
     SourcePlace,
     SourcePlaces,
 )
@@ -35,7 +39,25 @@ def row_history_text(found: RowHistory) -> str:
         lines += ["", *(f"  {line}" for line in _event(event, found))]
     if not found.events:
         lines += ["", "  Nothing has changed it since."]
+    if found.versions:
+        lines += ["", "  versions  as its history has them", *_versions(found.versions, found.key)]
     return "\n".join(lines)
+
+
+def row_versions_text(found: RowVersions) -> str:
+    """Return the versions of a row, oldest first."""
+    lines = [f"{found.table}: {', '.join(f'{shown(name)}={shown(str(value))}' for name, value in found.key.items())}"]
+    return "\n".join([*lines, *(_versions(found.versions, found.key) or ["  The history has no such row."])])
+
+
+def _versions(versions: Iterable[RowVersion], key: Row) -> list[str]:
+    lines = []
+    for each in versions:
+        end = "now" if each.is_current else time_text(each.valid_to)
+        how = "is deleted" if each.is_current and each.operation == "delete" else shown(each.operation)
+        lines += ["", f"  {time_text(each.valid_from)} to {end}  {how} by refresh {shown(each.refresh_id)}"]
+        lines += [" " * (_BESIDE + 2) + text for text in (_values(each.row, key),) if text]
+    return lines
 
 
 def _places(came_from: SourcePlaces | None) -> list[str]:

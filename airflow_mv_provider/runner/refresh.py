@@ -69,7 +69,7 @@ from pyspark.sql import SparkSession
 from airflow_mv_provider.core.approval.audit import Audit, check_repairable, repair_request
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Decision, Objection
-from airflow_mv_provider.core.approval.row_history import RowHistory
+from airflow_mv_provider.core.approval.row_history import RowHistory, RowVersions
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.explanation import Explanation
 from airflow_mv_provider.core.ingestion.report import IngestionReport
@@ -104,7 +104,7 @@ from airflow_mv_provider.runner.relocation import Relocated, relocate, relocate_
 from airflow_mv_provider.runner.review.audit import audit
 from airflow_mv_provider.runner.review.inspection import difference, past_difference
 from airflow_mv_provider.runner.review.rollback import roll_back
-from airflow_mv_provider.runner.review.row_history import LAST, row_history
+from airflow_mv_provider.runner.review.row_history import LAST, row_history, row_versions
 from airflow_mv_provider.runner.settings import Settings
 from airflow_mv_provider.runner.steps.naming import check_name
 from airflow_mv_provider.runner.transfer.exporting import Exported, export
@@ -322,6 +322,10 @@ class Refresher:
     ) -> RowHistory:
         """Return what has happened to one row of main, and who did it. See `row_history.row_history`."""
         return row_history(self._context, name, key, column, last=last, since=since)
+
+    def row_versions(self, name: str, key: Sequence[str]) -> RowVersions:
+        """Return the versions of one row, as the table's history has them. See `row_history.row_versions`."""
+        return row_versions(self._context, name, key)
 
     def ingest(self, ingestion: str, caller: Caller) -> IngestionReport:
         """Refresh all tables of an ingestion in one state of its source. See `ingestion.group_run.ingest`."""

@@ -1,4 +1,4 @@
-"""Delete the files that ended refreshes have left: workspaces, and what was kept and is no longer needed.
+"""Delete what ended refreshes have left: files that are no longer needed, and versions of rows that ended long ago.
 
 Files of a refresh without a row in this database are deleted once they are a day old and main's log proves that no
 process can need them (`core.leftover`).
@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
+from airflow_mv_provider.exceptions import TransientError
 from airflow_mv_provider.runner.context import Context
-from airflow_mv_provider.spark import storage
+from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.spark import history, storage
 from airflow_mv_provider.spark.delta import Main
 
 
@@ -30,7 +34,32 @@ def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
             unknown.append(leftover)
         elif refresh.is_ended and _remove(context, table, leftover):
             done.append(f"removed the files of refresh {leftover.refresh_id}.")
-    return (*done, *_sweep_unknown(context, table, unknown))
+    return (*done, *_sweep_unknown(context, table, unknown), *_shed(context, table))
+
+
+def _shed(context: Context, table: TableRecord) -> Iterator[str]:
+    """Remove versions from the table's history that ended longer ago than its definition keeps them.
+
+    Not while a refresh is under way, which may write it. A refresh that begins meanwhile fails one of the two commits:
+    this one is then made by the next recovery.
+    """
+    state, now_ms = context.store.state(table.id), context.store.now_ms()
+    found = Main(context.spark, table.main.history, table.uuid)
+    wanted = table.definition.history
+    before_ms = None if wanted is None else wanted.before_ms(now_ms)
+    if wanted is None or before_ms is None or state.phase is not Phase.NORMAL or found.properties() is None:
+        return
+    version = found.log()[0].version
+    note = CommitNote(table.uuid, state.refresh_id or "", state.epoch, "shed", 0)
+    try:
+        with durable(Write.SHED):
+            history.shed(found, wanted, before_ms, note)
+    except TransientError as error:
+        yield f"left old versions in its history: {error.problem}"
+        return
+    commits = [c for c in found.log(version) if c.version > version and c.note and c.note.step == "shed"]
+    for commit in commits:
+        yield f"removed {int(commit.metrics.get('numDeletedRows', 0)):,} old versions from its history."
 
 
 def _sweep_unknown(context: Context, table: TableRecord, unknown: Sequence[Leftover]) -> Iterator[str]:

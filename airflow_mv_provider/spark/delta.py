@@ -316,6 +316,16 @@ class Main:
             for name in _TXN_CONFS:
                 self.spark.conf.unset(name)
 
+    @contextmanager
+    def noted(self, note: CommitNote) -> Iterator[None]:
+        """Make the one SQL statement inside the block carry a note without a transaction: it fences nobody out."""
+        self.spark.conf.set(_TXN_CONFS[-1], note.to_json())
+        try:
+            with writing_to(str(self.ref)):
+                yield
+        finally:
+            self.spark.conf.unset(_TXN_CONFS[-1])
+
     def _commit(self, row: Row) -> Commit:
         note = parse_note(row.userMetadata, self.table_uuid)
         return Commit(

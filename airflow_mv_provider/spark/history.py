@@ -20,9 +20,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from airflow_mv_provider.core.approval.row_history import RowVersion
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.history import CHANGED, DELETED, OPENED, History
 from airflow_mv_provider.core.definition.identifier import literal, quoted
@@ -36,9 +37,14 @@ from airflow_mv_provider.spark.compare.corrections import OP, brings_row
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import columns, struct_type
+from airflow_mv_provider.spark.review import one_row
+from airflow_mv_provider.spark.review.one_row import OneRow
 
 _ACTION, _AT, _HOW, _LATE = "_mv_action", "_mv_at", "_mv_how", "_mv_late"
 _OLD, _NEW = "o", "n"
+_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx"
+_MAX_VERSIONS = 1000
+_FAR_S = 253_402_300_799  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +297,76 @@ def _one_for_each_key(current: DataFrame, of: Versions) -> DataFrame:
 
 def _same_key(left: DataFrame, right: DataFrame, of: Versions) -> Column:
     return reduce(Column.__and__, (left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in of.table.key))
+
+
+def versions_of(spark: SparkSession, where: str, found: Main, history: History, one: OneRow) -> list[RowVersion]:
+    """Return the versions of a row, oldest first, the newest thousand; times as ISO 8601, UTC.
+
+    cost : a scan of the files whose statistics may have the key, in one job
+    """
+    names = history.names
+    start, end = (F.date_format(quoted(name), _ISO).alias(name) for name in names[:2])
+    rows = delta.newest(spark, found.ref)
+    own = (start, end, *columns(names[2:]))
+    with translated(where):
+        kept = [name for name in rows.columns if name not in names]
+        newest = rows.where(one.condition).orderBy(F.col(quoted(names[0])).desc()).limit(_MAX_VERSIONS)
+        listed = newest.select(*own, one_row.as_json(kept)).collect()
+    return [RowVersion(*(*own_values, one_row.parsed(row))) for *own_values, row in reversed(listed)]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How current versions differ from main's rows, and what is wrong among all versions.
+
+    missing    : rows of main without a current version
+    extra      : current versions without a row of main
+    overlapping : versions that begin before the one before them of the same key has ended
+    """
+
+    missing: int
+    extra: int
+    different: int
+    same: int
+    overlapping: int
+
+
+def differences(spark: SparkSession, found: Main, rows: DataFrame, of: Versions) -> Differences:
+    """Compare current versions with main's rows, and look for versions that overlap.
+
+    rows : (*columns) of main
+    cost : a shuffle of main and the current versions by key, and one of the begins and ends of all versions
+    """
+    history = of.history
+    all_versions = delta.newest(spark, found.ref)
+    old = _one_for_each_key(all_versions.where(F.col(quoted(history.operation)) != DELETED), of).alias(_OLD)
+    new = rows.select(*columns(of.names), F.lit(True).alias("_mv_there")).alias(_NEW)
+    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
+    both = old.join(new, reduce(Column.__and__, on), "full")
+    had, is_there = F.col(f"o.{quoted(history.is_current)}").isNotNull(), F.col("_mv_there").isNotNull()
+    pair = (hashing.row_hash(of.columns, partial(_value_of, side)) for side in (_OLD, _NEW))
+    is_same = F.expr(" = ".join(pair))
+    counts = (is_there & ~had, had & ~is_there, had & is_there & ~is_same, had & is_there & is_same)
+    begun, ended = F.col(quoted(history.valid_from)), F.col(quoted(history.valid_to))
+    before = F.lag(F.coalesce(ended, F.timestamp_seconds(F.lit(_FAR_S)))).over(
+        Window.partitionBy(*columns(of.table.key)).orderBy(begun, ended.asc_nulls_last())
+    )
+    with translated(of.table.name):
+        found_counts = both.agg(*map(F.count_if, counts)).collect()[0]
+        overlapping = all_versions.select((begun < before).alias("is")).agg(F.count_if("is")).collect()[0][0]
+    return Differences(*(*found_counts, overlapping))
+
+
+def shed(found: Main, history: History, before_ms: int, note: CommitNote) -> None:
+    """Delete versions that ended before a time, in one commit; none if there are none.
+
+    cost : a scan of the ends of those that have ended; the files that have such versions are marked or removed
+    """
+    current, end = quoted(history.is_current), quoted(history.valid_to)
+    with found.noted(note):
+        found.spark.sql(
+            f"DELETE FROM {found.ref.sql} WHERE NOT {current} AND {end} < timestamp_millis({int(before_ms)})"  # nosec B608  # names are quoted
+        ).collect()
 
 
 def unfit_times(rows: DataFrame, of: Versions, now_ms: int) -> tuple[int, int]:

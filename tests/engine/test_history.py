@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import HistoryError, MvError
+from airflow_mv_provider.exceptions import ArgumentError, HistoryError, MvError, NotPublishedError
+from airflow_mv_provider.report_text.row_history_text import row_versions_text
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import dying_at
 from tests.engine.versioned import Log, of_main, raw, versions, writes
@@ -321,3 +322,89 @@ def test_a_dropped_table_takes_its_history_along(table):
     table.refresher().drop("orders", table.caller(), delete_main=True)
 
     assert not (table.root / "orders__history").exists()
+
+
+def test_the_versions_of_one_row(table):
+    put(table, STATES[1])
+    table.refresh()
+
+    found = table.refresher().row_versions("orders", ["id=2"])
+    why = table.refresher().row_history("orders", ["id=2"])
+
+    assert [(v.operation, v.row, v.is_current) for v in found.versions] == [
+        ("insert", {"id": 2, "v": "b", "n": 1}, False),
+        ("update", {"id": 2, "v": "B", "n": 1}, True),
+    ]
+    assert found.versions[0].valid_to == found.versions[1].valid_from
+    assert why.versions == found.versions
+    assert "update by refresh" in row_versions_text(found)
+    assert [v.operation for v in table.refresher().row_versions("orders", ["ID=3"]).versions] == ["insert"]
+    with pytest.raises(ArgumentError, match="amv history-of orders id=VALUE"):
+        table.refresher().row_versions("orders", ["v=a"])
+    table.apply(guards=GUARDS)
+    with pytest.raises(NotPublishedError, match="history: true"):
+        table.refresher().row_versions("orders", ["id=2"])
+
+
+def test_sensitive_values_are_hashed_in_versions_that_are_shown(table):
+    table.apply(history=True, guards=GUARDS, sensitive=["v", "id"])
+
+    [found] = table.refresher().row_versions("orders", ["id=2"]).versions
+
+    assert (found.row["n"], found.row["v"] == "b", found.row["id"] == 2) == (1, False, False)
+
+
+@pytest.mark.parametrize("harm", ["update", "delete", "insert", "overlap", "table"])
+def test_an_audit_compares_the_history_and_its_repair_mends_current_versions(table, harm):
+    put(table, STATES[1])
+    table.refresh()
+    history = [side for side in table.refresher().audit("orders", table.caller()).sides if side.against == "history"]
+    assert [side.finding for side in history] == ["same"]
+    assert history[0].rows_same == 4
+    harms = {
+        "update": "UPDATE {t} SET v = 'x' WHERE id = 1 AND is_current",
+        "delete": "DELETE FROM {t} WHERE id = 1 AND is_current",
+        "insert": "INSERT INTO {t} SELECT 7, v, n, valid_from, NULL, true, operation, 'x' FROM {t} WHERE id = 1",
+        "overlap": "UPDATE {t} SET valid_to = valid_to + INTERVAL 1 DAY WHERE id = 2 AND NOT is_current",
+    }
+    if harm == "table":
+        shutil.rmtree(table.root / "orders__history")
+    else:
+        table.sql(harms[harm], path="orders__history")
+
+    found = table.refresher().audit("orders", table.caller())
+
+    reasons = {side.against: side.reason for side in found.sides if side.finding == "drift"}
+    expected = {
+        "update": "1 rows different",
+        "delete": "1 rows missing",
+        "insert": "1 rows extra",
+        "overlap": "1 versions overlap",
+        "table": "is gone",
+    }
+    assert set(reasons) == {"history"}
+    assert expected[harm] in reasons["history"]
+    if harm in ("update", "delete", "insert"):
+        table.refresher().repair(found, table.caller())
+        assert not table.refresher().audit("orders", table.caller()).is_drift
+
+
+def test_versions_that_ended_long_ago_are_shed(table):
+    table.apply(history={"keep": "30d"}, guards=GUARDS)
+    for state in STATES[1:3]:
+        put(table, state)
+        table.refresh()
+    kept = [version for version in versions(table) if version[2] is None]
+    said: list[str] = []
+
+    table.refresher().recover(table.caller(), said.append)
+    assert len(versions(table)) > len(kept)
+    table.clock.pass_ms(31 * 24 * 3600 * 1000)
+    table.refresher().recover(table.caller(), said.append)
+
+    assert versions(table) == kept
+    assert [text for text in said if "old versions" in text] == ["orders: removed 6 old versions from its history."]
+    put(table, STATES[3])
+    report = table.refresh()
+    assert "history" not in report.reason
+    assert len(versions(table)) == len(kept) + 2

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress import publishing
+from tests.engine.versioned import of_main, versions
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +62,26 @@ def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, 
     with as_if_large() if is_large else nullcontext():
         lake = lake_factory()
         follow(lake.as_large() if is_large else lake, histories, **definition)
+
+
+@pytest.mark.in_test_all
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=3, max_size=4),
+    is_partitioned=st.booleans(),
+    is_large=st.booleans(),
+    deletes=st.sampled_from(["close", "mark", "keep"]),
+)
+def test_a_history_follows_main(
+    lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool, deletes: str
+) -> None:
+    """Its versions are those of a few lines of Python, made of main's rows at the versions that it has reached."""
+    with as_if_large() if is_large else nullcontext():
+        lake = lake_factory()
+        lake = lake.as_large() if is_large else lake
+        follow(lake, histories, partition_by=["p"] if is_partitioned else [], history={"deletes": deletes})
+
+    assert sorted(versions(lake), key=repr) == sorted(of_main(lake, deletes=deletes), key=repr)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from typing import Any
 
 from deltalake import DeltaTable, QueryBuilder
 
+from tests.conftest import plain
+
 OWN = ("valid_from", "valid_to", "is_current", "operation", "refresh_id")
 
 
@@ -52,7 +54,8 @@ class Log:
 
     @property
     def all(self) -> list[tuple[Any, ...]]:
-        return sorted((tuple(sorted(v.items())), since, until, how) for v, since, until, how in self.versions)
+        found = ((tuple(sorted(v.items())), since, until, how) for v, since, until, how in self.versions)
+        return sorted(found, key=repr)
 
 
 def raw(lake: Any, name: str = "orders__history") -> list[dict[str, Any]]:
@@ -75,7 +78,7 @@ def versions(lake: Any, name: str = "orders__history") -> list[tuple[Any, ...]]:
         since, until = (row[each] if row[each] is None else numbers[_utc(row[each])] for each in OWN[:2])
         assert row["is_current"] == (until is None)
         found.append((tuple(sorted(values.items())), since, until, row["operation"]))
-    return sorted(found)
+    return sorted(found, key=repr)
 
 
 def of_main(lake: Any, name: str = "orders", **options: Any) -> list[tuple[Any, ...]]:
@@ -90,7 +93,7 @@ def of_main(lake: Any, name: str = "orders", **options: Any) -> list[tuple[Any, 
 def _rows(table: DeltaTable) -> list[dict[str, Any]]:
     found = QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()
     columns = [found.column(name).to_pylist() for name in found.schema.names]
-    return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [dict(zip(found.schema.names, map(plain, row), strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _utc(time: datetime) -> datetime:

@@ -25,6 +25,7 @@ from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.exceptions import ArgumentError, DriftError
 
+_WHOM = {"published": "what was published", "source": "the source", "history": "its history"}
 KINDS = ("missing", "extra", "different")
 _KIND = {"insert": "missing", "delete": "extra", "update": "different"}  # by what a refresh would do
 _MAX_WRITES = 20
@@ -35,6 +36,7 @@ class Against(StrEnum):
 
     PUBLISHED = "published"  # main as the last publish left it
     SOURCE = "source"  # the source at the state that the last publish brought
+    HISTORY = "history"  # the current versions of the table's history, if it keeps one
 
 
 class Finding(StrEnum):
@@ -168,7 +170,7 @@ def drift_text(audit: Audit) -> str:
     parts = []
     for side in found:
         counts = ", ".join(f"{number:,} {kind}" for kind, number in side.counts.items() if number)
-        whom = "what was published" if side.against is Against.PUBLISHED else "the source"
+        whom = _WHOM[side.against]
         parts.append(f"against {whom}: {f'rows {counts}' if counts else side.reason}")
     return "; ".join(parts)
 
@@ -275,6 +277,30 @@ def source_obstacle(
         return "a log that is not `complete` is read once, and not again from its start"
     return (
         None if nondeterminism_reason is None else f"the source cannot be read again as it was: {nondeterminism_reason}"
+    )
+
+
+def of_history(
+    what: str, missing: int, extra: int, different: int, same: int, overlapping: int, *, keeps_deleted: bool
+) -> Compared:
+    """Return how the current versions of a history differ from main's rows.
+
+    extra         : current versions without a row of main; as it should be if those of deleted rows stay current
+    overlapping   : versions that begin before the one before them has ended
+    """
+    extra = 0 if keeps_deleted else extra
+    kinds = {"missing": missing, "extra": extra, "different": different}
+    wrong = [f"{number:,} rows {kind}" for kind, number in kinds.items() if number]
+    wrong += [f"{overlapping:,} versions overlap"] if overlapping else []
+    return Compared(
+        against=Against.HISTORY,
+        finding=Finding.DRIFT if wrong else Finding.SAME,
+        what=what,
+        reason=", ".join(wrong) if wrong else "every current version was compared, and no two of a row overlap",
+        rows_missing=missing,
+        rows_extra=extra,
+        rows_different=different,
+        rows_same=same,
     )
 
 

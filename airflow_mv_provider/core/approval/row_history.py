@@ -212,13 +212,14 @@ def came_from(rows: Sequence[Row], found: Sequence[tuple[SourcePlace, Sequence[R
     return SourcePlaces(tuple(place for place, _ in found))
 
 
-def parse_key(table: str, given: Sequence[str], key: Sequence[str]) -> dict[str, str]:
+def parse_key(table: str, given: Sequence[str], key: Sequence[str], command: str = "why") -> dict[str, str]:
     """Return the text of each key column, in the key's order.
 
-    given  : COLUMN=VALUE each; names of columns in any case
+    given   : COLUMN=VALUE each; names of columns in any case
+    command : for the hint
     raises : ArgumentError, if one is no such pair, names no column of the key, or names one twice, or one is missing
     """
-    hint = f"amv why {table} {' '.join(f'{column}=VALUE' for column in key)}"
+    hint = f"amv {command} {table} {' '.join(f'{column}=VALUE' for column in key)}"
     found: dict[str, str] = {}
     for text in given:
         column = _column_of(text, key)
@@ -352,6 +353,18 @@ def cause_of(commit: Commit, reports: Collection[RefreshReport]) -> Cause | None
     )
 
 
+def hidden_key(key: Mapping[str, Any], sensitive: Collection[str], salt: str) -> dict[str, Any]:
+    """Return a key with the values of sensitive columns hashed."""
+    return masked([RowChange("", dict(key), None, None)], sensitive, salt)[0].key
+
+
+def hidden_versions(versions: Iterable[RowVersion], sensitive: Collection[str], salt: str) -> tuple[RowVersion, ...]:
+    """Return versions with the values of sensitive columns hashed, as `sample.masked` does."""
+    known = tuple(versions)
+    rows = masked([RowChange("", {}, None, each.row) for each in known], sensitive, salt)
+    return tuple(replace(each, row=row.after or {}) for each, row in zip(known, rows, strict=True))
+
+
 def hidden(found: RowHistory, sensitive: Collection[str], salt: str) -> RowHistory:
     """Return a history with the values of sensitive columns hashed, as `sample.masked` does."""
     if not sensitive:
@@ -369,4 +382,5 @@ def hidden(found: RowHistory, sensitive: Collection[str], salt: str) -> RowHisto
         rows=mask_all(found.rows),
         events=tuple(replace(each, before=mask(each.before), after=mask(each.after)) for each in found.events),
         begins=replace(found.begins, rows=mask_all(found.begins.rows)),
+        versions=hidden_versions(found.versions, sensitive, salt),
     )

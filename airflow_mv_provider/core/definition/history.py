@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -136,6 +136,6 @@ class History(Part):
             return f"column {excluded!r} is part of the key, and cannot be left out"
         return None
 
-    def oldest(self, now: datetime) -> datetime | None:
-        """Return the time before which ended versions are removed; None if all are kept."""
-        return None if self.keep is None else now - timedelta(seconds=self.keep)
+    def before_ms(self, now_ms: int) -> int | None:
+        """Return the time before which versions must have ended to be removed; None if all are kept."""
+        return None if self.keep is None else now_ms - 1000 * self.keep

@@ -19,6 +19,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit
 from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.progress.history import last_written
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope, check_scope
 from airflow_mv_provider.core.state import Caller, RefreshRecord, RefreshState, TableRecord
@@ -38,7 +39,7 @@ from airflow_mv_provider.metadata.rows import iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.preview import Subject, preview
 from airflow_mv_provider.runner.review.rollback import check_files, frontier_at
-from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark import delta, history
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
@@ -90,7 +91,7 @@ def audit(context: Context, name: str, caller: Caller, request: Request) -> Audi
     check_scope(request.scope, _as_published(table), state.partition_type)
     with translated(name):
         work = _begun(context, table, caller, request)
-        found = _main_is_gone() if work is None else (_with_published(work), _with_source(work))
+        found = _main_is_gone() if work is None else (_with_published(work), _with_source(work), *_with_history(work))
     scope = None if request.scope.is_everything else request.scope.describe()
     version = None if work is None else work.version
     writes = () if work is None else core.writes_since(work.state, work.commits, work.version)
@@ -167,6 +168,32 @@ def _with_source(work: _Work) -> Compared:
     except _GONE as error:
         _check_main(work)  # the error may be about main's own files
         return _not_compared("the source as published", error.problem)
+
+
+def _with_history(work: _Work) -> tuple[Compared, ...]:
+    """Compare the current versions of the table's history with main at the version that it has reached."""
+    table, spark = work.table, work.main.spark
+    if table.definition.history is None or not work.request.scope.is_everything:
+        return ()
+    found = Main(spark, table.main.history, table.uuid)
+    if found.properties() is None:
+        gone = "the history is gone: no Delta table is there"
+        return (Compared(Against.HISTORY, Finding.DRIFT, "its history", gone),)
+    last = last_written(found.log_until(lambda commits: last_written(commits) is not None))
+    reached = last.note.reached if last is not None and last.note is not None else None
+    if reached is None:
+        return (Compared(Against.HISTORY, Finding.UNKNOWN, "its history", "the history has no version yet"),)
+    what = f"its history, which has version {reached} of the table"
+    try:
+        check_files(work.main, table.name, reached)
+    except VersionGoneError as error:
+        return (Compared(Against.HISTORY, Finding.UNKNOWN, what, error.problem),)
+    rows = delta.read(spark, table.main, reached)
+    columns = schema.columns_of(rows.schema.jsonValue())
+    seen = history.differences(spark, found, rows, history.Versions(table.definition, columns, 0, ""))
+    keeps_deleted = table.definition.history.deletes == "keep"
+    counts = (seen.missing, seen.extra, seen.different, seen.same, seen.overlapping)
+    return (core.of_history(what, *counts, keeps_deleted=keeps_deleted),)
 
 
 def _with_pinned(work: _Work) -> Compared:

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from airflow_mv_provider.core.approval import row_history as core
-from airflow_mv_provider.core.approval.row_history import Beginning, Row, RowHistory, SearchedCommits
+from airflow_mv_provider.core.approval.row_history import (
+    Beginning,
+    Row,
+    RowHistory,
+    RowVersion,
+    RowVersions,
+    SearchedCommits,
+)
 from airflow_mv_provider.core.approval.target import parse_since
 from airflow_mv_provider.core.commits import FEED_PROPERTY
 from airflow_mv_provider.core.fence import Commit
@@ -26,6 +33,7 @@ from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import is_gone
+from airflow_mv_provider.spark.history import versions_of
 from airflow_mv_provider.spark.review import one_row
 from airflow_mv_provider.spark.review.one_row import OneRow
 
@@ -87,6 +95,26 @@ def row_history(
     left = _by_feed(walk, commits)
     _by_versions(walk, left)
     return _history(walk, now)
+
+
+def row_versions(context: Context, name: str, key: Sequence[str]) -> RowVersions:
+    """Return the versions of the row with a key, as the table's history has them, the newest thousand.
+
+    key    : COLUMN=VALUE for each column of the definition's key
+    cost   : one job, which scans the files of the history whose statistics may have the key
+    raises : ArgumentError, for a key that is none; NotPublishedError, if the table keeps no history, or has none yet
+    """
+    table = context.store.table(name)
+    texts, history = core.parse_key(name, key, table.definition.key, command="history-of"), table.definition.history
+    found = Main(context.spark, table.main.history, table.uuid)
+    if history is None or found.properties() is None:
+        hint = "Set `history: true` in its definition, and refresh it." if history is None else "Refresh it."
+        raise NotPublishedError(name, "the table has no history of its rows.", hint=hint)
+    one = one_row.asked(found.spark, found.ref, name, texts, None)
+    versions = versions_of(found.spark, name, found, history, one)
+    sensitive, salt = table.definition.sensitive, table.uuid
+    shown = core.hidden_key(one.key, sensitive, salt)
+    return RowVersions(name, shown, core.hidden_versions(versions, sensitive, salt))
 
 
 def _now(main: Main, name: str, one: OneRow, version: int) -> tuple[Row, ...]:
@@ -157,6 +185,9 @@ def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
     )
     published = store.state(table.id).published_version
     is_as_published = published is not None and all(each.version <= published for each in searched.changing[:1])
+    history, versions = table.definition.history, list[RowVersion]()
+    if history is not None and (kept := Main(walk.main.spark, table.main.history, table.uuid)).properties() is not None:
+        versions = versions_of(walk.main.spark, table.name, kept, history, walk.one)
     found = RowHistory(
         table=table.name,
         key=dict(walk.one.key),
@@ -168,6 +199,7 @@ def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
         events=events,
         begins=walk.begins or core.beginning(searched, walk.rows),
         came_from=places_of(walk.context, table, walk.one, now) if now and is_as_published else None,
+        versions=tuple(versions),
     )
     return core.hidden(found, table.definition.sensitive, table.uuid)
 

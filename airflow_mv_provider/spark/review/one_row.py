@@ -104,8 +104,8 @@ def rows_at(main: delta.Main, where: str, one: OneRow, version: int) -> tuple[Ro
         names = one.names(rows)
         if names is None:
             return None
-        found = rows.where(one.condition).select(_as_json(names)).limit(_MAX_COPIES).collect()
-    return tuple(_parsed(row[0]) for row in found)
+        found = rows.where(one.condition).select(as_json(names)).limit(_MAX_COPIES).collect()
+    return tuple(parsed(row[0]) for row in found)
 
 
 def changes_in_feed(
@@ -118,21 +118,22 @@ def changes_in_feed(
     with translated(where):
         feed = delta.change_feed(main.spark, main.ref, first, last)
         names = one.names(feed, *_FEED_COLUMNS) or []
-        found = feed.where(one.condition).select(_KIND, _VERSION, _as_json(names)).collect()
+        found = feed.where(one.condition).select(_KIND, _VERSION, as_json(names)).collect()
     gone, new = defaultdict[int, list[Row]](list), defaultdict[int, list[Row]](list)
     for kind, version, row in found:
         if kind in _BEFORE:
-            gone[version].append(_parsed(row))
+            gone[version].append(parsed(row))
         elif kind in _AFTER:
-            new[version].append(_parsed(row))
+            new[version].append(parsed(row))
     return {version: changes_between(gone[version], new[version]) for version in sorted({*gone, *new})}
 
 
-def _as_json(names: Sequence[str]) -> Column:
+def as_json(names: Sequence[str]) -> Column:
+    """Return a row's values of these columns as one JSON object."""
     return F.to_json(F.struct(*columns(names)), {"ignoreNullFields": "false"})
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def parsed(text: str) -> dict[str, Any]:
     """Return the values of a JSON object; a fraction stays text, because a decimal has more digits than a float."""
     found: dict[str, Any] = json.loads(text, parse_float=str)
     return found
