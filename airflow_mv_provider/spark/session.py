@@ -56,7 +56,29 @@ _CONFS = {
     # A file that Spark skips in silence would look like rows that the source has deleted.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Of files that do not name their writer, such as Arrow's: Parquet and Avro define the Gregorian calendar for all
+    # times. LEGACY would shift dates before 1582, EXCEPTION refuse them. Files of Spark name their calendar themselves.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
 }
+
+# Names and beginnings of names of settings that change which values are read or what SQL means, without an error. The
+# default of every Spark 4 is right, so it is enough to take back what a server or spark-defaults.conf has set: one call
+# for all of them, also those of later versions, since most of them are `legacy`.
+_STANDARD = (
+    "spark.sql.legacy.",  # how older Sparks parsed times, decoded texts, cast and compared
+    *("spark.sql.parquet.int96", "spark.sql.parquet.datetimeRebaseModeInWrite"),
+    *("spark.sql.parquet.binaryAsString", "spark.sql.parquet.inferTimestampNTZ", "spark.sql.timestampType"),
+    *("spark.sql.parquet.fieldId.read", "spark.sql.parquet.respectSummaryFiles", "spark.sql.parquet.ignoreVariant"),
+    *("spark.sql.json.enable", "spark.sql.jsonGenerator.", "spark.sql.variant.allowDuplicateKeys"),
+    *("spark.sql.sources.partitionColumnTypeInference", "spark.sql.sources.validatePartitionColumns"),
+    *("spark.sql.files.ignoreInvalidPartitionPaths", "spark.sql.sources.useV1SourceList", "spark.sql.orc.impl"),
+    *("spark.sql.readSideCharPadding", "spark.sql.charAsVarchar", "spark.sql.preserveCharVarcharTypeInfo"),
+    *("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.ansi.relationPrecedence", "spark.sql.parser."),
+    *("spark.sql.mapKeyDedupPolicy", "spark.sql.storeAssignmentPolicy", "spark.sql.decimalOperations."),
+    *("spark.sql.function.", "spark.sql.groupBy", "spark.sql.orderByOrdinal", "spark.sql.icu.caseMappings"),
+)
 
 _FOR_SMALL = {
     "spark.sql.codegen.wholeStage": "false",
@@ -316,6 +338,9 @@ def _print_no_errors() -> None:
 
 def apply_required_confs(session: SparkSession) -> None:
     """Set the confs that every refresh relies on; called again after foreign code has used the session."""
+    for name in session.conf.getAll:
+        if name.startswith(_STANDARD) and name not in _CONFS and session.conf.isModifiable(name):
+            session.conf.unset(name)
     for name, value in _CONFS.items():
         session.conf.set(name, value)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.spark.causes.databases import connectors
 from tests.conftest import read_independently
-from tests.connect import ConnectServer
+from tests.connect import ConnectServer, serving
+from tests.engine import reading_under_settings
 from tests.proxy import proxied
 from tests.waiting import wait_until
 
@@ -303,3 +306,16 @@ def test_tests_of_the_engine_pass_on_a_server():
     )
 
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.in_test_all
+def test_settings_of_a_server_change_nothing_that_is_read(tmp_path):
+    confs = {name: value for name, (value, _) in reading_under_settings.HARMFUL.items()}
+    reading_under_settings.write(tmp_path)
+
+    with contextmanager(serving)(tmp_path, jars=(connectors()["avro"],), **confs) as server:
+        command = [sys.executable, "-m", "tests.engine.reading_under_settings", str(tmp_path), server.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == reading_under_settings.EXPECTED

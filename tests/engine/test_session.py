@@ -19,6 +19,7 @@ from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
 from airflow_mv_provider.spark.session import apply_required_confs, interrupt, isolated, small_plan_confs, tagged
 from tests import small_tables
+from tests.engine import reading_under_settings
 from tests.engines import A_SLOW_NUMBER
 
 PATIENCE_S = 60
@@ -77,6 +78,21 @@ def test_surrounding_session_cannot_have_files_skipped(spark, tmp_path, conf):
 
     with pytest.raises(Py4JJavaError):
         rows.collect()
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("conf", reading_under_settings.HARMFUL)
+def test_surrounding_session_cannot_have_anything_read_as_something_else(spark, tmp_path, conf):
+    value, name = reading_under_settings.HARMFUL[conf]
+    reading_under_settings.write(tmp_path)
+    session = spark.newSession()
+    apply_required_confs(session)
+    session.conf.set(conf, value)
+    harmed = reading_under_settings.read(session, tmp_path, name)
+
+    apply_required_confs(session)
+
+    assert reading_under_settings.read(session, tmp_path, name) == reading_under_settings.EXPECTED[name] != harmed
 
 
 @pytest.mark.sample(1)
