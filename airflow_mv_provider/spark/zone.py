@@ -13,7 +13,7 @@ from functools import reduce
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.spark.errors import OTHER_ZONE
@@ -70,10 +70,21 @@ def _is_before(value: Column, kind: DataType, bound: date | None, kinds: tuple[t
     if isinstance(kind, StructType):
         parts = (_is_before(value.getField(f.name), f.dataType, bound, kinds) for f in kind.fields)
         return _any([each for each in parts if each is not None])
-    if isinstance(kind, ArrayType) and _is_before(value, kind.elementType, bound, kinds) is not None:
-        element = kind.elementType
-        return F.coalesce(F.exists(value, lambda each: _is_before(each, element, bound, kinds)), F.lit(False))  # type: ignore[arg-type, return-value]
+    if isinstance(kind, ArrayType):
+        return _is_any_before(value, kind.elementType, bound, kinds)
+    if isinstance(kind, MapType):
+        sides = ((F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType))
+        found = (_is_any_before(each, of_side, bound, kinds) for each, of_side in sides)
+        return _any([each for each in found if each is not None])
     return None
+
+
+def _is_any_before(
+    values: Column, kind: DataType, bound: date | None, kinds: tuple[type[DataType], ...]
+) -> Column | None:
+    if _is_before(F.get(values, F.lit(0)), kind, bound, kinds) is None:
+        return None
+    return F.coalesce(F.exists(values, lambda each: _is_before(each, kind, bound, kinds)), F.lit(False))  # type: ignore[arg-type, return-value]
 
 
 def _any(conditions: list[Column]) -> Column | None:

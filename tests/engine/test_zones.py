@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc
+import pyarrow.parquet
 import pytest
 
 from airflow_mv_provider import Files
@@ -124,6 +126,48 @@ def test_orc_without_a_calendar_is_refused_where_that_decides_a_day(lake, errors
     lake.refresh()
 
     assert [tuple(map(str, row)) for row in lake.rows()] == [("1", "1582-10-15"), ("2", "0001-01-01")]
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_times_in_maps_of_orc_are_asked_for_as_all_others(lake, is_nested):
+    """A map is no column of a table, but `select` takes values from it."""
+    place = lake.root / "raw/orc"
+    place.mkdir(parents=True)
+    schema, value = "id BIGINT, m MAP<STRING, TIMESTAMP>", "m['a']"
+    if is_nested:
+        schema, value = "id BIGINT, m ARRAY<STRUCT<n: MAP<STRING, TIMESTAMP>>>", "m[0].n['a']"
+    lake.apply(source=Files("raw/orc", format="orc", schema=schema, select=["id", f"CAST({value} AS DATE) AS v"]))
+
+    def write(text: str) -> None:
+        times = pa.map_(pa.string(), pa.timestamp("us"))
+        kind = pa.list_(pa.struct({"n": times})) if is_nested else times
+        found: Any = [("a", datetime.fromisoformat(text))]
+        found = [{"n": found}] if is_nested else found
+        pyarrow.orc.write_table(pa.table({"id": [1], "m": pa.array([found], kind)}), place / "a.orc")
+
+    write("1582-10-10")
+    refused(lake, SourceFileError, "a.orc", "does not say in which calendar")
+    write("2024-10-27")
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York")
+    lake.refresh()
+
+    assert [tuple(map(str, row)) for row in lake.rows()] == [("1", "2024-10-27")]
+
+
+@pytest.mark.in_process
+def test_times_in_keys_of_maps_are_asked_for_as_all_others(lake):
+    place = lake.root / "raw/parquet"
+    place.mkdir(parents=True)
+    keys = pa.array([[(datetime(1850, 1, 1), "a")]], pa.map_(pa.timestamp("us"), pa.string()))
+    rows = pa.table({"id": [1], "m": keys})
+    pyarrow.parquet.write_table(rows, place / "a.parquet", use_deprecated_int96_timestamps=True)
+    lake.apply(source=Files("raw/parquet", format="parquet", select=["id", "map_keys(m)[0] AS v"]))
+
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York")
 
 
 def test_fraction_before_1970_by_arrow_is_named(lake):
