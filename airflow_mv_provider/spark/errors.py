@@ -7,8 +7,8 @@ brackets decides, and at most one line of text is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -92,38 +92,37 @@ _VALUES = (
 _MAX_TEXT = 300
 # A JVM that has died refuses connections, or resets them, in Python's own words.
 FROM_SPARK = (PySparkException, Py4JError, ConnectionError)
-# What to catch where `is_of_spark` then decides: an assertion may be Spark's, or a caller's.
-MAY_BE_OF_SPARK = (*FROM_SPARK, AssertionError)
 _CLIENT = "pyspark.sql.connect."
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
-    """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause."""
+def translated(where: str, translation: Callable[[BaseException], MvError] | None = None) -> Iterator[None]:
+    """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause.
+
+    translation : returns what is raised; `translate` unless given
+    """
     try:
         yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
+    except (*FROM_SPARK, AssertionError) as error:
+        if not is_of_spark(error):  # an assertion may be Spark's, or a caller's
             raise
-        raise translate(error, where) from error
+        raise (translate(error, where) if translation is None else translation(error)) from error
 
 
-@contextmanager
-def understood(where: str) -> Iterator[None]:
+def understood(where: str) -> AbstractContextManager[None]:
     """As `translated`, for a definition's own SQL or code; a table that it names and that is missing is its error."""
-    try:
-        yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
-            raise
-        if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
-            named = re.search(r"table or view (\S+) cannot be found", _text(error))
-            name = named.group(1) if named else "it names"
-            raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
-        found = translate(error, where)
-        if isinstance(found, EngineError) and isinstance(error, AnalysisException):
-            found = DefinitionError(where, f"Spark rejects this: {first_line(_text(error))}.")
-        raise found from error
+    return translated(where, lambda error: _of_definition(error, where))
+
+
+def _of_definition(error: BaseException, where: str) -> MvError:
+    if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        named = re.search(r"table or view (\S+) cannot be found", _text(error))
+        name = named.group(1) if named else "it names"
+        return UnpinnedTableError(where, f"there is no table {name}, and no input of that name.")
+    found = translate(error, where)
+    if isinstance(found, EngineError) and isinstance(error, AnalysisException):
+        return DefinitionError(where, f"Spark rejects this: {first_line(_text(error))}.")
+    return found
 
 
 def is_of_spark(error: BaseException) -> bool:
