@@ -272,7 +272,7 @@ class Recoverer:
             return None
         if not _may_end(state, caller):
             if state.is_held:
-                notify(f"{table.name}: its refresh is held for a person's decision; see `amv diff {table.name}`.")
+                notify(f"{table.name}: its refresh awaits approval; see `amv diff {table.name}`.")
                 return None
             notify(f"{table.name}: {_who_may_work(table, state)}")
             return None
