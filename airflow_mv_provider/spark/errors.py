@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC
@@ -89,6 +89,7 @@ _VALUES = (
     r"Error parsing '(.*?)' to interval",
     r"rounded half up from (\S+) cannot be represented",
 )
+_UNANSWERED = re.compile(r"does not exist in the JVM|\AAn error occurred while calling \S+\Z")
 _MAX_TEXT = 300
 # A JVM that has died refuses connections, or resets them, in Python's own words.
 FROM_SPARK = (PySparkException, Py4JError, ConnectionError)
@@ -139,6 +140,12 @@ def _is_of_client(error: BaseException) -> bool:
     return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_CLIENT)
 
 
+def _is_unanswered(error: BaseException) -> bool:
+    """True if Py4J lost a JVM's answer: it says then that a class does not exist, or which call failed and no more."""
+    is_bare = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return is_bare and _UNANSWERED.search(_text(error)) is not None
+
+
 def condition_of(error: BaseException) -> str:
     """Return the error's condition, such as DELTA_CONCURRENT_APPEND; "" when it has none."""
     with suppress(Exception):  # PySpark calls the JVM, which may have exited
@@ -157,7 +164,7 @@ def is_gone(error: MvError) -> bool:
 
 def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
-    if isinstance(error, ConnectionError | Py4JNetworkError):
+    if isinstance(error, ConnectionError | Py4JNetworkError) or _is_unanswered(error):
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     if _is_of_client(error):
         return EngineError(where, "Spark Connect's client lost the answer to a command.")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from threading import Thread
+
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject
 from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
@@ -215,6 +220,31 @@ def test_jvm_that_has_died_is_told_by_refused_connections_and_another_try_may_ha
 
     assert caught.value.is_transient
     assert is_of_spark(error)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda gateway: gateway.jvm.PythonUtils, lambda gateway: JavaObject("o7", gateway._gateway_client).collect()],
+    ids=["class", "method"],
+)
+def test_jvm_that_dies_while_its_answer_is_awaited_is_told_as_one_that_has_died(ask):
+    """Py4J then says that a class does not exist, or which call has failed and nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.getsockname()[1]))
+
+        def die() -> None:
+            connection, _ = jvm.accept()
+            connection.recv(1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        dying = Thread(target=die)
+        dying.start()
+        with pytest.raises(EngineError, match="it may have been killed") as caught, translated("orders"):
+            ask(gateway)
+        dying.join()
+
+    assert caught.value.is_transient
 
 
 def test_assertion_of_connects_client_is_a_failure_of_the_engine_and_another_try_may_succeed():
