@@ -47,6 +47,7 @@ BLANK_LINE = "MV-BLANK-LINE"
 QUOTED_NULL = "MV-QUOTED-NULL"
 UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 OTHER_ZONE = "MV-OTHER-ZONE"
+UNKNOWN_FILE = "MV-UNKNOWN-FILE"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SCHEME = r"\b(?:file|hdfs|abfss?|gs|s3a?):/"
@@ -177,6 +178,9 @@ def translate(error: BaseException, where: str) -> MvError:
         return found
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of the table changed after the differences were computed.")
+    if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (?!MV-)(.*?)\.?(?: SQLSTATE|\n|$)", text):
+        hint = "Correct the source, or the SQL of the definition, then refresh again."
+        return CorruptRecordError(where, f"the definition's SQL raised: {first_line(raised[1])}.", hint=hint)
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):

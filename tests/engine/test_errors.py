@@ -20,10 +20,11 @@ from airflow_mv_provider.exceptions import (
     DiskFullError,
     EngineError,
     InterruptedRefreshError,
+    MainMovedError,
     SchemaMismatchError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import is_of_spark, translate, translated
+from airflow_mv_provider.spark.errors import ROW_MISMATCH, UNKNOWN_FILE, is_of_spark, translate, translated
 
 # Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
 FULL = """[TASK_WRITE_FAILED] Task failed while writing rows to file:/wh/_mv/x/staging-1. SQLSTATE: 58030
@@ -196,6 +197,28 @@ def test_format_without_its_jar_names_the_setting_that_brings_it(text, name):
     assert type(error) is DependencyError
     assert f"AMV_SOURCE_DATABASES={name} " in error.advice
     assert f"org.apache.spark:spark-{name}_2.13:" in error.advice
+
+
+RAISED = """[FAILED_EXECUTE] An error occurred. SQLSTATE: 39000
+Caused by: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] {} SQLSTATE: P0001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.raiseError(QueryExecutionErrors.scala:2700)
+"""
+
+
+def test_what_a_definitions_sql_raises_is_told_and_no_retry_mends_it():
+    error = translate(SparkRuntimeException(RAISED.format("five is odd.")), "source")
+
+    assert type(error) is CorruptRecordError
+    assert error.problem == "the definition's SQL raised: five is odd."
+    assert "SQL" in error.advice
+
+
+@pytest.mark.parametrize(("text", "kind"), [(ROW_MISMATCH, MainMovedError), (UNKNOWN_FILE, EngineError)])
+def test_what_this_packages_sql_raises_keeps_its_meaning(text, kind):
+    error = translate(SparkRuntimeException(RAISED.format(text)), "orders")
+
+    assert type(error) is kind
+    assert error.is_transient
 
 
 @pytest.mark.parametrize("text", [CANCELLED, "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008"])
