@@ -273,14 +273,19 @@ def _stale_checksum(where: str, file: str) -> SourceFileError:
 def _time_problem(text: str, where: str) -> MvError | None:
     """Return the error for times that Spark cannot read, or would read as others."""
     if found := re.search(rf"{OTHER_ZONE} ([A-Za-z][\w/+:-]*)", text):
-        problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would shift times of the source."
-        confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
-        return SettingError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
+        return in_other_zone(where, found.group(1))
     if "nanos > 999999999 or < 0" in text:
         problem = f"{_file_in(text)} has a time before 1970 with a fraction of a second, as Arrow writes it to ORC"
         hint = "Write these times without a fraction, or the file as Parquet."
         return CorruptRecordError(where, f"{problem}, which Spark cannot read.", hint=hint)
     return None
+
+
+def in_other_zone(where: str, zone: str) -> SettingError:
+    """Return the error for a JVM whose time zone would shift times that it reads."""
+    problem = f"a JVM of Spark is in the time zone {zone}, which would shift times of the source."
+    confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
+    return SettingError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
 
 
 def _missing_format(where: str, text: str) -> DependencyError:

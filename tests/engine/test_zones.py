@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +16,11 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from airflow_mv_provider import Files
+from airflow_mv_provider import DeltaSource, Files, Query
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.exceptions import CorruptRecordError, SettingError, SourceFileError
 from airflow_mv_provider.spark.connect_server import ConnectServer
-from tests.engine.reading_in_a_zone import TIMES, expected, has_whole_second
+from tests.engine.reading_in_a_zone import BY_SPARK_2, TIMES, expected, has_whole_second
 from tests.engine.refusing import refused
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,6 @@ SAME = {
     "new-by-spark-2.parquet": expected(NEW),
     "times.csv": expected(columns="tdn"),
     "times.json": expected(columns="tdn"),
-    "delta": expected(),
     "sqlite": expected(),
     "kafka": expected(),
 }
@@ -45,6 +44,7 @@ BY_ZONE = {
     "old-by-spark-2.parquet": expected(TIMES[3:5]),
     "int96.parquet": expected(TIMES[3:-1]),
     "avro": expected(),
+    "delta": expected(),
 }
 OTHER_CALENDAR = ("old-date.orc", "old-time.orc")
 
@@ -168,6 +168,27 @@ def test_times_in_keys_of_maps_are_asked_for_as_all_others(lake):
 
     with jvm_in(lake.spark, "America/New_York"):
         refused(lake, SettingError, "America/New_York")
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["delta", "query"])
+def test_old_times_of_a_delta_table_that_spark_2_wrote_are_not_shifted(lake, kind):
+    """A table's files may be older than Delta's log of it: Spark reads each file by what its footer says."""
+    place = lake.root / "raw/old"
+    place.mkdir(parents=True)
+    times = pa.array([datetime(1850, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": pa.array([1], pa.int64()), "v": times}).replace_schema_metadata(BY_SPARK_2)
+    pyarrow.parquet.write_table(rows, place / "a.parquet", use_deprecated_int96_timestamps=True)
+    lake.spark.sql(f"CONVERT TO DELTA parquet.`{place}`")
+    lake.apply(source=DeltaSource("raw/old") if kind == "delta" else Query("SELECT * FROM o", inputs={"o": "raw/old"}))
+
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York", *(f"--conf {name}={value}" for name, value in IN_UTC.items()))
+    lake.refresh()
+
+    (row,) = lake.sql("SELECT CAST(v AS STRING) FROM {t}")
+    assert row[0] == "1850-01-01 00:00:00"
 
 
 def test_fraction_before_1970_by_arrow_is_named(lake):
