@@ -27,7 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core.jvm_zone import IN_UTC
+from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH, in_english
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.core.spark_versions import packages_problem, spark_problem
 from airflow_mv_provider.exceptions import DependencyError, EngineError, SettingError
@@ -137,7 +137,7 @@ def local_session(
     with start.alone_with_ivy():
         _start_quietly(
             WITH_DELTA
-            | zone_confs()
+            | jvm_confs()
             | start.confs()
             | {
                 "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
@@ -158,9 +158,9 @@ def local_session(
     return session
 
 
-def zone_confs() -> dict[str, str]:
-    """Return the confs by which JVMs are in UTC, except those of this machine's spark-defaults.conf."""
-    return {name: value for name, value in IN_UTC.items() if not is_default(name)}
+def jvm_confs() -> dict[str, str]:
+    """Return the confs by which JVMs are in UTC and English, except those of this machine's spark-defaults.conf."""
+    return {name: value for name, value in IN_UTC_AND_ENGLISH.items() if not is_default(name)}
 
 
 def database_confs() -> dict[str, str]:
@@ -440,13 +440,32 @@ def _start_quietly(confs: dict[str, str]) -> None:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
         try:
             # A JVM whose last session was stopped is reused, as PySpark does.
-            gateway = SparkContext._gateway or launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
+            with _english():
+                gateway = SparkContext._gateway or launch_gateway(
+                    conf, popen_kwargs={"stdout": target, "stderr": target}
+                )  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
             message = informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
             raise EngineError("Spark", f"the JVM did not start: {message}.", hint=hint) from error
+
+
+@contextmanager
+def _english() -> Iterator[None]:
+    """Have programs that are started in the block print English: PySpark takes no environment for its JVM."""
+    before = dict(os.environ)
+    wanted = in_english(before)
+    os.environ |= wanted
+    for name in before.keys() - wanted:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        for name in wanted.keys() - before:
+            del os.environ[name]
+        os.environ |= before
 
 
 def informative(chatter: str) -> str:

@@ -171,6 +171,26 @@ def test_files_that_are_named_are_not_looked_up_in_a_task_each(lake):
     assert max(jobs.getStageInfo(stage).numTasks for stage in stages) == 200
 
 
+LANGUAGE = """
+import os
+from airflow_mv_provider.spark.session import local_session
+java = local_session()._jvm.java
+seen = (java.lang.System.getenv(name) for name in ("LC_MESSAGES", "LC_CTYPE", "LC_ALL"))
+print(java.util.Locale.getDefault().getLanguage(), *seen, os.environ["LC_ALL"])
+"""
+
+
+def test_jvm_speaks_english_on_a_machine_of_another_language():
+    """Errors that have no condition, such as a full disk or those of JDBC drivers, are known by their words."""
+    german = {"LC_ALL": "C.utf8", "JAVA_TOOL_OPTIONS": "-Duser.language=de -Duser.country=DE"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", LANGUAGE], env=os.environ | german, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout == "en C C.utf8 None C.utf8\n", done.stderr
+
+
 def test_error_that_is_raised_is_not_printed_too(spark, capfd):
     """PySpark prints it with its plan as JSON; so it would before each refresh whose `select` is not deterministic."""
     own = isolated(spark)

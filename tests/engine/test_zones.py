@@ -201,7 +201,7 @@ def test_fraction_before_1970_by_arrow_is_named(lake):
     refused(lake, CorruptRecordError, "a.orc", "before 1970", "as Parquet")
 
 
-def test_server_that_we_start_is_in_utc():
+def test_server_that_we_start_is_in_utc_and_speaks_english():
     command = ConnectServer("127.0.0.1", 15002, "local[1]", "1g").command()
 
-    assert all(f"{name}={value}" in command for name, value in IN_UTC.items())
+    assert all(f"{name}={value} -Duser.language=en" in command for name, value in IN_UTC.items())
