@@ -252,11 +252,26 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         raise EngineError("Spark Connect", f"the server at {where} refused: {problem}.", hint=hint) from error
     if (unfit := spark_problem(session.version)) is not None:
         raise DependencyError("Spark Connect", f"the server at {where} has {unfit}.", hint="Use another server.")
-    if "DeltaSparkSessionExtension" not in extensions:
+    if (lacking := _lacks_of_delta(session, extensions)) is not None:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
-        hint = f"Start it with --packages {delta_packages()} {confs}."
-        raise DependencyError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
+        hint = f"Start it with --packages {delta_packages(session.version)} {confs}."
+        problem = f"the server at {where} has Spark {session.version} and {lacking}."
+        raise DependencyError("Spark Connect", problem, hint=hint)
     return session
+
+
+def _lacks_of_delta(session: SparkSession, extensions: str) -> str | None:
+    """Return what a server lacks of Delta; None if nothing.
+
+    cost : one question, which runs no job; Spark itself ignores an extension whose class is missing
+    """
+    if "DeltaSparkSessionExtension" not in extensions:
+        return "no Delta"
+    try:
+        session.catalog.currentDatabase()  # loads Delta's catalog
+    except PySparkException as error:
+        return "cannot load Delta's jar" if "delta" in str(error).lower() else None
+    return None
 
 
 def _check_installed() -> None:
@@ -264,8 +279,13 @@ def _check_installed() -> None:
 
     raises : DependencyError
     """
-    again = 'Remove both, then install one: pip install "pyspark[connect]>=4.0,<4.3".'
-    if (problem := packages_problem(pyspark.__version__, _version_of("pyspark-client"))) is not None:
+    # Not the version that PySpark says: its files may be those of the other package.
+    installed = _version_of("pyspark") or pyspark.__version__
+    if (problem := packages_problem(installed, _version_of("pyspark-client"))) is not None:
+        again = (
+            "Install the same version of both, or only one. First remove them: pip uninstall pyspark pyspark-client;"
+        )
+        again += f' then pip install "pyspark[connect]=={installed}" "pyspark-client=={installed}".'
         raise DependencyError("Spark", f"{problem}.", hint=again)
     if (problem := spark_problem(pyspark.__version__)) is not None:
         raise DependencyError("Spark", f"PySpark has {problem}.", hint='pip install "pyspark[connect]>=4.0,<4.3".')
