@@ -67,8 +67,8 @@
         ├── GuardRefusedError          a guard refused the exact counts of the changes
         ├── StrategyError              the strategy that a strict definition requires is not possible
         ├── RefreshCancelledError      the refresh was cancelled on request
-        ├── HoldExpiredError           a held refresh was not decided in time
-        ├── NotHeldError               a decision does not fit: nothing is held, or something else, or it was decided
+        ├── HoldExpiredError           nobody decided in time about a refresh that awaited approval
+        ├── NotHeldError               a decision fits nothing that awaits approval, or was made already
         ├── VersionGoneError           a version of the table to go back to cannot be read any more
         ├── ChangesWrongError          what changed in the source does not lead to its rows
         ├── DriftError                 an audit has found other rows in the table than were published
@@ -598,14 +598,14 @@ class RefreshCancelledError(TerminalError):
 
 
 class HoldExpiredError(TerminalError):
-    """A held refresh was not decided in time."""
+    """Nobody decided in time about a refresh that awaited approval."""
 
     code = "MV-HOLD-EXPIRED"
     hint = "Refresh again; `hold_for` in the definition sets how long a refresh waits for approval."
 
 
 class NotHeldError(TerminalError):
-    """A decision does not fit: nothing is held, or something else, or it was decided."""
+    """A decision fits nothing that awaits approval, or was made already."""
 
     code = "MV-NOT-HELD"
     hint = "See what awaits approval with `amv status` and `amv diff`."

@@ -5,7 +5,7 @@
     3  they change again, and the process of the third run is killed in the middle of Merging
     4  the next run takes over and completes the refresh
     5  two readers that share no code compare table and files, row by row
-    6  an export ends early: the refresh is held, its difference is shown, and approved without the deletes
+    6  an export ends early: the refresh awaits approval, and is approved without the deletes after a look
 
 All its files are in .demo beside the Makefile. The DAG is dags/flights.py; scripts/demo_worker.py runs it.
 """
@@ -94,7 +94,7 @@ def main() -> None:
     verify(store, columns)
     say("The table was read by delta-rs and the files by pandas; neither shares code with Spark.")
 
-    title(6, "An export ends early: the refresh is held, and approved without its deletes")
+    title(6, "An export ends early: the refresh awaits approval, and is approved without its deletes")
     decide_about_a_difference(store, columns)
     look_further(time.monotonic() - began)
 

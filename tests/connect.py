@@ -56,6 +56,7 @@ class ConnectServer:
         *,
         jars: Sequence[str] = (),
         python: str = sys.executable,
+        has_delta: bool = True,
         **confs: str,
     ) -> None:
         self._directory = directory
@@ -70,7 +71,7 @@ class ConnectServer:
             "org.apache.spark.sql.connect.service.SparkConnectServer",
             "--packages",
             ",".join([packages, *jars]),
-        ]
+        ][: None if has_delta else -2]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [Path(home) / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "2g", *options],
@@ -116,9 +117,11 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]
     yield from serving(tmp_path_factory.mktemp("connect"))
 
 
-def serving(directory: Path, *, jars: Sequence[str] = (), **confs: str) -> Iterator[ConnectServer]:
+def serving(
+    directory: Path, *, jars: Sequence[str] = (), has_delta: bool = True, **confs: str
+) -> Iterator[ConnectServer]:
     """Give a server that accepts connections, and end it afterwards: the body of a fixture."""
-    server = ConnectServer(directory, jars=jars, **confs)
+    server = ConnectServer(directory, jars=jars, has_delta=has_delta, **confs)
     try:
         server.wait()
         yield server

@@ -57,7 +57,7 @@ def _who_works(state: RefreshState) -> str:
     since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
     where = f"{since} ({state.phase})"
     if state.is_held:
-        return f"its refresh, begun{since}, is held for a person's decision" if since else "its refresh is held"
+        return f"its refresh, begun{since}, awaits approval" if since else "its refresh awaits approval"
     return (
         f"{state.owner_process} is refreshing it{where}"
         if state.owner_process

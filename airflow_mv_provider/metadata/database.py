@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from airflow_mv_provider.exceptions import (
+    DatabaseVersionError,
     DependencyError,
     MetadataDeniedError,
     MetadataUnavailableError,
@@ -144,7 +145,8 @@ def _engine(parsed: URL, *, reads_only: bool, answer_s: float) -> Engine:
 def transaction(engine: Engine) -> Iterator[Connection]:
     """Open one transaction; commit at the end, roll back on an exception.
 
-    raises : MetadataUnavailableError, when the database cannot be reached or does not answer
+    raises : MetadataUnavailableError, when the database cannot be reached or does not answer; DatabaseVersionError,
+             when it has no tables
     """
     try:
         with engine.begin() as connection:
@@ -163,7 +165,7 @@ def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     """Return the error that names why the database did not answer; None if it did."""
     where = f"metadata database {_shown(url)}"
     if _lacks_tables(error):
-        return MetadataUnavailableError(where, "the database has no tables yet.", hint="Run `amv db migrate`.")
+        return DatabaseVersionError(where, "the database has no tables yet.")
     state = getattr(error.orig, "sqlstate", None) or ""
     if state in _PASSING or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL":
         problem, hint = _PASSING[state or "53100"]

@@ -43,7 +43,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context
 
 from airflow_mv_provider.compat import AirflowException
-from airflow_mv_provider.core.jvm_zone import IN_UTC
+from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH
 from airflow_mv_provider.core.outcome import RefreshReport, error_of
 from airflow_mv_provider.core.rejections import paused
 from airflow_mv_provider.core.scope.request import Request, to_params
@@ -109,7 +109,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         database_url_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs["conf"] = IN_UTC | (kwargs.get("conf") or {})
+        kwargs["conf"] = IN_UTC_AND_ENGLISH | (kwargs.get("conf") or {})
         super().__init__(application=application or program(), packages=packages, name=name, **kwargs)
         self.database_url_file = database_url_file
         self._is_killed = False

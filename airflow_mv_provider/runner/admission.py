@@ -171,7 +171,7 @@ def _outdated_hold(
         now = source.probe(request.overrides)
         is_same_source = now == held.frontier and source.reader.determinism(now).nondeterminism_reason is None
     except MvError as error:
-        log.info("%s: what is held is not superseded: %s", table.name, error)
+        log.info("%s: what awaits approval is not superseded: %s", table.name, error)
         return None
     is_ended = is_outdated(hold, is_same_definition=is_same_definition, is_same_source=is_same_source)
     return hold if is_ended else None

@@ -71,13 +71,8 @@ class Recoverer:
 
         raises : every error of its steps, after the failure was resolved
         """
-        with self._attempt(table, own) as attempt:
-            try:
-                attempt.run(until)
-            except MvError as failure:
-                error = self._explained(table, own, failure)
-                self._resolve_failure(attempt, error, caller)
-                raise error from failure.__cause__
+        with self._attempt(table, own) as attempt, self._resolving(attempt, caller):
+            attempt.run(until)
 
     def recover(self, caller: Caller, notify: Callable[[str], None], name: str | None) -> tuple[RefreshReport, ...]:
         """End every refresh whose owner is dead, and delete the files that ended refreshes have left.
@@ -184,18 +179,27 @@ class Recoverer:
             case Recovery.RESUME | Recovery.FINISH:
                 with self._attempt(table, own) as attempt:
                     try:
-                        attempt.run()
-                    except MvError as failure:
-                        error = self._explained(table, own, failure)
-                        self._resolve_failure(attempt, error, caller)
+                        with self._resolving(attempt, caller):
+                            attempt.run()
+                    except MvError as error:
                         outcome = self.context.store.report(own.refresh_id).outcome
                         is_over = isinstance(error, OvertakenError) and outcome is not Outcome.RUNNING
                         if not is_over and outcome is not Outcome.PUBLISHED:
-                            raise error from failure.__cause__
+                            raise
                         log.warning("%s: refresh %s is %s: %s", table.name, own.refresh_id, outcome, error)
             case Recovery.NOTHING:
                 raise AssertionError("a table in NORMAL has nothing to take over")
         return self.context.store.report(own.refresh_id)
+
+    @contextmanager
+    def _resolving(self, attempt: Attempt, caller: Caller) -> Iterator[None]:
+        """Resolve a failure of the block, and raise it with what explains it."""
+        try:
+            yield
+        except MvError as failure:
+            error = self._explained(attempt.work.table, attempt.work.own, failure)
+            self._resolve_failure(attempt, error, caller)
+            raise error from failure.__cause__
 
     def _resolve_failure(self, attempt: Attempt, error: MvError, caller: Caller) -> None:
         """Abandon or keep the refresh whose attempt raised `error`; log an MvError of its own instead of raising it."""
@@ -268,7 +272,7 @@ class Recoverer:
             return None
         if not _may_end(state, caller):
             if state.is_held:
-                notify(f"{table.name}: its refresh is held for a person's decision; see `amv diff {table.name}`.")
+                notify(f"{table.name}: its refresh awaits approval; see `amv diff {table.name}`.")
                 return None
             notify(f"{table.name}: {_who_may_work(table, state)}")
             return None

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pyspark
 
+from airflow_mv_provider.core.jvm_zone import in_english
 from airflow_mv_provider.spark.session import (
     WITH_DELTA,
     check_java,
     collector,
     database_confs,
+    jvm_confs,
     log_settings,
     warm_start,
-    zone_confs,
 )
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # nosec B105  # a name; Spark and PySpark both read it
@@ -47,7 +48,7 @@ class ConnectServer:
         cores, start = os.cpu_count() or 1, warm_start()
         confs = {
             **WITH_DELTA,
-            **zone_confs(),
+            **jvm_confs(),
             **start.confs(),
             "spark.app.name": "airflow-mv server",
             "spark.master": self.master,
@@ -68,7 +69,7 @@ class ConnectServer:
 
     def environment(self, token: str | None = None) -> dict[str, str]:
         """Return the environment to run it in: this process's, and a token that its clients have to present."""
-        ours = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
+        ours = {name: value for name, value in in_english(os.environ).items() if name != "SPARK_CONNECT_MODE_ENABLED"}
         return ours | {"SPARK_HOME": str(_spark_home())} | ({TOKEN_VARIABLE: token} if token else {})
 
 

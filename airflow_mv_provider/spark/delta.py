@@ -7,7 +7,7 @@ Once a newer epoch has written its fence, Delta drops or refuses commits of olde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -24,12 +24,11 @@ from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.exceptions import MainUnsupportedError, MvError
 from airflow_mv_provider.spark.errors import (
     FROM_SPARK,
-    MAY_BE_OF_SPARK,
     condition_of,
     damage_of_log,
     first_line,
-    is_of_spark,
     translate,
+    translated,
 )
 from airflow_mv_provider.spark.layout import Layout, sql_of
 from airflow_mv_provider.spark.refusal import writing_to
@@ -61,25 +60,20 @@ class Detail:
     num_bytes: int
 
 
-@contextmanager
-def _understood(table: TableRef) -> Iterator[None]:
+def _understood(table: TableRef) -> AbstractContextManager[None]:
     """As `errors.translated`, for reads of a table that a later Delta may have written, or whose log may be damaged."""
-    try:
-        yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
-            raise
-        if condition_of(error) in _TOO_NEW:
-            raise MainUnsupportedError(
-                str(table),
-                f"this Delta cannot read it: {first_line(str(error))}.",
-                hint="Upgrade Delta, or drop the feature from the table.",
-            ) from error
-        if (damage := damage_of_log(error)) is not None:
-            log = f"{table.location}/_delta_log"
-            hint = f"Restore {log} from a backup; or move the table away, and the next refresh creates it again."
-            raise MainUnsupportedError(str(table), f"its Delta log is damaged: {damage}.", hint=hint) from error
-        raise translate(error, str(table)) from error
+    return translated(str(table), lambda error: _of_table(error, table))
+
+
+def _of_table(error: BaseException, table: TableRef) -> MvError:
+    if condition_of(error) in _TOO_NEW:
+        problem = f"this Delta cannot read it: {first_line(str(error))}."
+        return MainUnsupportedError(str(table), problem, hint="Upgrade Delta, or drop the feature from the table.")
+    if (damage := damage_of_log(error)) is not None:
+        log = f"{table.location}/_delta_log"
+        hint = f"Restore {log} from a backup; or move the table away, and the next refresh creates it again."
+        return MainUnsupportedError(str(table), f"its Delta log is damaged: {damage}.", hint=hint)
+    return translate(error, str(table))
 
 
 def detail(spark: SparkSession, table: TableRef) -> Detail | None:

@@ -7,11 +7,11 @@ brackets decides, and at most one line of text is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, IllegalArgumentException, ParseException, PySparkException
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC
@@ -47,6 +47,7 @@ BLANK_LINE = "MV-BLANK-LINE"
 QUOTED_NULL = "MV-QUOTED-NULL"
 UNKNOWN_FIELD = "MV-UNKNOWN-FIELD"
 OTHER_ZONE = "MV-OTHER-ZONE"
+UNKNOWN_FILE = "MV-UNKNOWN-FILE"
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SCHEME = r"\b(?:file|hdfs|abfss?|gs|s3a?):/"
@@ -89,41 +90,41 @@ _VALUES = (
     r"Error parsing '(.*?)' to interval",
     r"rounded half up from (\S+) cannot be represented",
 )
+_UNANSWERED = re.compile(r"does not exist in the JVM|\AAn error occurred while calling \S+\Z")
 _MAX_TEXT = 300
 # A JVM that has died refuses connections, or resets them, in Python's own words.
 FROM_SPARK = (PySparkException, Py4JError, ConnectionError)
-# What to catch where `is_of_spark` then decides: an assertion may be Spark's, or a caller's.
-MAY_BE_OF_SPARK = (*FROM_SPARK, AssertionError)
 _CLIENT = "pyspark.sql.connect."
 
 
 @contextmanager
-def translated(where: str) -> Iterator[None]:
-    """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause."""
+def translated(where: str, translation: Callable[[BaseException], MvError] | None = None) -> Iterator[None]:
+    """Translate an error that Spark raises inside the block into an `MvError`; the original is kept as the cause.
+
+    translation : returns what is raised; `translate` unless given
+    """
     try:
         yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
+    except (*FROM_SPARK, AssertionError) as error:
+        if not is_of_spark(error):  # an assertion may be Spark's, or a caller's
             raise
-        raise translate(error, where) from error
+        raise (translate(error, where) if translation is None else translation(error)) from error
 
 
-@contextmanager
-def understood(where: str) -> Iterator[None]:
+def understood(where: str) -> AbstractContextManager[None]:
     """As `translated`, for a definition's own SQL or code; a table that it names and that is missing is its error."""
-    try:
-        yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
-            raise
-        if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
-            named = re.search(r"table or view (\S+) cannot be found", _text(error))
-            name = named.group(1) if named else "it names"
-            raise UnpinnedTableError(where, f"there is no table {name}, and no input of that name.") from error
-        found = translate(error, where)
-        if isinstance(found, EngineError) and isinstance(error, AnalysisException):
-            found = DefinitionError(where, f"Spark rejects this: {first_line(_text(error))}.")
-        raise found from error
+    return translated(where, lambda error: _of_definition(error, where))
+
+
+def _of_definition(error: BaseException, where: str) -> MvError:
+    if condition_of(error).startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        named = re.search(r"table or view (\S+) cannot be found", _text(error))
+        name = named.group(1) if named else "it names"
+        return UnpinnedTableError(where, f"there is no table {name}, and no input of that name.")
+    found = translate(error, where)
+    if isinstance(found, EngineError) and isinstance(error, AnalysisException):
+        return DefinitionError(where, f"Spark rejects this: {first_line(_text(error))}.")
+    return found
 
 
 def is_of_spark(error: BaseException) -> bool:
@@ -138,6 +139,12 @@ def _is_of_client(error: BaseException) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_CLIENT)
+
+
+def _is_unanswered(error: BaseException) -> bool:
+    """True if Py4J lost a JVM's answer: it says then that a class does not exist, or which call failed and no more."""
+    is_bare = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return is_bare and _UNANSWERED.search(_text(error)) is not None
 
 
 def condition_of(error: BaseException) -> str:
@@ -158,7 +165,7 @@ def is_gone(error: MvError) -> bool:
 
 def translate(error: BaseException, where: str) -> MvError:
     """Return the `MvError` for one of Spark's errors; facts in its text (a file, a column) are kept."""
-    if isinstance(error, ConnectionError | Py4JNetworkError):
+    if isinstance(error, ConnectionError | Py4JNetworkError) or _is_unanswered(error):
         return EngineError(where, "Spark's JVM does not respond; it may have been killed.")
     if _is_of_client(error):
         return EngineError(where, "Spark Connect's client lost the answer to a command.")
@@ -171,6 +178,9 @@ def translate(error: BaseException, where: str) -> MvError:
         return found
     if ROW_MISMATCH in text:
         return MainMovedError(where, "a row of the table changed after the differences were computed.")
+    if raised := re.search(r"\[USER_RAISED_EXCEPTION\] (?!MV-)(.*?)\.?(?: SQLSTATE|\n|$)", text):
+        hint = "Correct the source, or the SQL of the definition, then refresh again."
+        return CorruptRecordError(where, f"the definition's SQL raised: {first_line(raised[1])}.", hint=hint)
     if "DELTA_CONCURRENT_TRANSACTION" in text:
         return FencedError(where, "another process of this table committed first.")
     if condition.startswith(_MOVED) or any(f"[{prefix}" in text for prefix in _MOVED):
@@ -263,14 +273,19 @@ def _stale_checksum(where: str, file: str) -> SourceFileError:
 def _time_problem(text: str, where: str) -> MvError | None:
     """Return the error for times that Spark cannot read, or would read as others."""
     if found := re.search(rf"{OTHER_ZONE} ([A-Za-z][\w/+:-]*)", text):
-        problem = f"a JVM of Spark is in the time zone {found.group(1)}, which would shift times of the source."
-        confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
-        return SettingError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
+        return in_other_zone(where, found.group(1))
     if "nanos > 999999999 or < 0" in text:
         problem = f"{_file_in(text)} has a time before 1970 with a fraction of a second, as Arrow writes it to ORC"
         hint = "Write these times without a fraction, or the file as Parquet."
         return CorruptRecordError(where, f"{problem}, which Spark cannot read.", hint=hint)
     return None
+
+
+def in_other_zone(where: str, zone: str) -> SettingError:
+    """Return the error for a JVM whose time zone would shift times that it reads."""
+    problem = f"a JVM of Spark is in the time zone {zone}, which would shift times of the source."
+    confs = " ".join(f"--conf {name}={value}" for name, value in IN_UTC.items())
+    return SettingError(where, problem, hint=f"Start Spark's driver and executors in UTC: {confs}.")
 
 
 def _missing_format(where: str, text: str) -> DependencyError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from pyspark.sql import SparkSession
 
@@ -19,9 +20,14 @@ def packages(databases: str | None = None) -> str:
     return ",".join(dict.fromkeys([delta_packages(), *drivers_of(named), *more]))
 
 
-def delta_packages() -> str:
-    """Return the Maven coordinates of the jars that belong to the installed delta-spark."""
+def delta_packages(spark_version: str = "") -> str:
+    """Return the Maven coordinates of the jars that belong to the installed delta-spark.
+
+    spark_version : of the Spark that loads them, such as a server's; the installed PySpark's unless given
+    """
     from delta import configure_spark_with_delta_pip
 
     options: dict[str, str] = configure_spark_with_delta_pip(SparkSession.Builder())._options
-    return options["spark.jars.packages"]
+    series = re.match(r"\d+\.\d+", spark_version)
+    found = options["spark.jars.packages"]
+    return re.sub(r"(?<=:delta-spark_)\d+\.\d+(?=_)", series[0], found) if series else found

@@ -8,8 +8,7 @@ conditions against Delta's own list. A file system's refusal has no SQLSTATE, so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 
 from pyspark.errors import PySparkException
 
@@ -23,7 +22,7 @@ from airflow_mv_provider.exceptions import (
     MvError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import MAY_BE_OF_SPARK, condition_of, first_line, is_of_spark, translate
+from airflow_mv_provider.spark.errors import condition_of, first_line, translate, translated
 
 # Not supported; invalid data; a constraint; an access or syntax rule; a check option; a limit; another release.
 _REFUSING = ("0A", "22", "23", "42", "44", "54", "56038", "KD003", "KD004", "KD00E", "KD00G")
@@ -36,18 +35,12 @@ _WORDS = (
 )
 
 
-@contextmanager
-def writing_to(where: str) -> Iterator[None]:
+def writing_to(where: str) -> AbstractContextManager[None]:
     """As `errors.translated`, for a write into a table, which messages call `where`.
 
     raises : MainRefusedError, when the table refuses these rows, or refuses to be written at all
     """
-    try:
-        yield
-    except MAY_BE_OF_SPARK as error:
-        if not is_of_spark(error):
-            raise
-        raise refusal(error, where) or translate(error, where) from error
+    return translated(where, lambda error: refusal(error, where) or translate(error, where))
 
 
 def refusal(error: BaseException, where: str) -> MvError | None:

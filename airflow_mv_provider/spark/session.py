@@ -27,7 +27,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from airflow_mv_provider.core.jvm_zone import IN_UTC
+from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH, in_english
 from airflow_mv_provider.core.secret import of_connect_address, without
 from airflow_mv_provider.core.spark_versions import packages_problem, spark_problem
 from airflow_mv_provider.exceptions import DependencyError, EngineError, SettingError
@@ -56,7 +56,29 @@ _CONFS = {
     # A file that Spark skips in silence would look like rows that the source has deleted.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Of files that do not name their writer, such as Arrow's: Parquet and Avro define the Gregorian calendar for all
+    # times. LEGACY would shift dates before 1582, EXCEPTION refuse them. Files of Spark name their calendar themselves.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
 }
+
+# Names and beginnings of names of settings that change which values are read or what SQL means, without an error. The
+# default of every Spark 4 is right, so it is enough to take back what a server or spark-defaults.conf has set: one call
+# for all of them, also those of later versions, since most of them are `legacy`.
+_STANDARD = (
+    "spark.sql.legacy.",  # how older Sparks parsed times, decoded texts, cast and compared
+    *("spark.sql.parquet.int96", "spark.sql.parquet.datetimeRebaseModeInWrite"),
+    *("spark.sql.parquet.binaryAsString", "spark.sql.parquet.inferTimestampNTZ", "spark.sql.timestampType"),
+    *("spark.sql.parquet.fieldId.read", "spark.sql.parquet.respectSummaryFiles", "spark.sql.parquet.ignoreVariant"),
+    *("spark.sql.json.enable", "spark.sql.jsonGenerator.", "spark.sql.variant.allowDuplicateKeys"),
+    *("spark.sql.sources.partitionColumnTypeInference", "spark.sql.sources.validatePartitionColumns"),
+    *("spark.sql.files.ignoreInvalidPartitionPaths", "spark.sql.sources.useV1SourceList", "spark.sql.orc.impl"),
+    *("spark.sql.readSideCharPadding", "spark.sql.charAsVarchar", "spark.sql.preserveCharVarcharTypeInfo"),
+    *("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.ansi.relationPrecedence", "spark.sql.parser."),
+    *("spark.sql.mapKeyDedupPolicy", "spark.sql.storeAssignmentPolicy", "spark.sql.decimalOperations."),
+    *("spark.sql.function.", "spark.sql.groupBy", "spark.sql.orderByOrdinal", "spark.sql.icu.caseMappings"),
+)
 
 _FOR_SMALL = {
     "spark.sql.codegen.wholeStage": "false",
@@ -115,7 +137,7 @@ def local_session(
     with start.alone_with_ivy():
         _start_quietly(
             WITH_DELTA
-            | zone_confs()
+            | jvm_confs()
             | start.confs()
             | {
                 "spark.master": os.environ.get("AMV_SPARK_MASTER", "local[*]"),
@@ -136,9 +158,9 @@ def local_session(
     return session
 
 
-def zone_confs() -> dict[str, str]:
-    """Return the confs by which JVMs are in UTC, except those of this machine's spark-defaults.conf."""
-    return {name: value for name, value in IN_UTC.items() if not is_default(name)}
+def jvm_confs() -> dict[str, str]:
+    """Return the confs by which JVMs are in UTC and English, except those of this machine's spark-defaults.conf."""
+    return {name: value for name, value in IN_UTC_AND_ENGLISH.items() if not is_default(name)}
 
 
 def database_confs() -> dict[str, str]:
@@ -230,11 +252,26 @@ def connect_session(remote: str, *, answer_s: float = _ANSWER_S) -> SparkSession
         raise EngineError("Spark Connect", f"the server at {where} refused: {problem}.", hint=hint) from error
     if (unfit := spark_problem(session.version)) is not None:
         raise DependencyError("Spark Connect", f"the server at {where} has {unfit}.", hint="Use another server.")
-    if "DeltaSparkSessionExtension" not in extensions:
+    if (lacking := _lacks_of_delta(session, extensions)) is not None:
         confs = " ".join(f"--conf {name}={value}" for name, value in WITH_DELTA.items())
-        hint = f"Start it with --packages {delta_packages()} {confs}."
-        raise DependencyError("Spark Connect", f"the server at {where} has no Delta.", hint=hint)
+        hint = f"Start it with --packages {delta_packages(session.version)} {confs}."
+        problem = f"the server at {where} has Spark {session.version} and {lacking}."
+        raise DependencyError("Spark Connect", problem, hint=hint)
     return session
+
+
+def _lacks_of_delta(session: SparkSession, extensions: str) -> str | None:
+    """Return what a server lacks of Delta; None if nothing.
+
+    cost : one question, which runs no job; Spark itself ignores an extension whose class is missing
+    """
+    if "DeltaSparkSessionExtension" not in extensions:
+        return "no Delta"
+    try:
+        session.catalog.currentDatabase()  # loads Delta's catalog
+    except PySparkException as error:
+        return "cannot load Delta's jar" if "delta" in str(error).lower() else None
+    return None
 
 
 def _check_installed() -> None:
@@ -242,8 +279,13 @@ def _check_installed() -> None:
 
     raises : DependencyError
     """
-    again = 'Remove both, then install one: pip install "pyspark[connect]>=4.0,<4.3".'
-    if (problem := packages_problem(pyspark.__version__, _version_of("pyspark-client"))) is not None:
+    # Not the version that PySpark says: its files may be those of the other package.
+    installed = _version_of("pyspark") or pyspark.__version__
+    if (problem := packages_problem(installed, _version_of("pyspark-client"))) is not None:
+        again = (
+            "Install the same version of both, or only one. First remove them: pip uninstall pyspark pyspark-client;"
+        )
+        again += f' then pip install "pyspark[connect]=={installed}" "pyspark-client=={installed}".'
         raise DependencyError("Spark", f"{problem}.", hint=again)
     if (problem := spark_problem(pyspark.__version__)) is not None:
         raise DependencyError("Spark", f"PySpark has {problem}.", hint='pip install "pyspark[connect]>=4.0,<4.3".')
@@ -316,6 +358,9 @@ def _print_no_errors() -> None:
 
 def apply_required_confs(session: SparkSession) -> None:
     """Set the confs that every refresh relies on; called again after foreign code has used the session."""
+    for name in session.conf.getAll:
+        if name.startswith(_STANDARD) and name not in _CONFS and session.conf.isModifiable(name):
+            session.conf.unset(name)
     for name, value in _CONFS.items():
         session.conf.set(name, value)
 
@@ -415,13 +460,32 @@ def _start_quietly(confs: dict[str, str]) -> None:
         target: Any = 2 if "AMV_SPARK_LOG_LEVEL" in os.environ else chatter
         try:
             # A JVM whose last session was stopped is reused, as PySpark does.
-            gateway = SparkContext._gateway or launch_gateway(conf, popen_kwargs={"stdout": target, "stderr": target})  # type: ignore[no-untyped-call]
+            with _english():
+                gateway = SparkContext._gateway or launch_gateway(
+                    conf, popen_kwargs={"stdout": target, "stderr": target}
+                )  # type: ignore[no-untyped-call]
             SparkContext(conf=conf, gateway=gateway)
         except (PySparkException, Py4JError) as error:
             chatter.seek(0)
             message = informative(chatter.read().decode(errors="replace"))
             hint = "Set AMV_SPARK_LOG_LEVEL=warn to see its log, then try again."
             raise EngineError("Spark", f"the JVM did not start: {message}.", hint=hint) from error
+
+
+@contextmanager
+def _english() -> Iterator[None]:
+    """Have programs that are started in the block print English: PySpark takes no environment for its JVM."""
+    before = dict(os.environ)
+    wanted = in_english(before)
+    os.environ |= wanted
+    for name in before.keys() - wanted:
+        del os.environ[name]
+    try:
+        yield
+    finally:
+        for name in wanted.keys() - before:
+            del os.environ[name]
+        os.environ |= before
 
 
 def informative(chatter: str) -> str:

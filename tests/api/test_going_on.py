@@ -267,7 +267,7 @@ def test_the_dialog_is_told_what_the_task_would_refuse(user, store, by_day, conf
 @pytest.mark.parametrize(
     ("more", "conf", "problem"),
     [
-        ({"publish": "progressive"}, {"hold": True}, "so cannot be held"),
+        ({"publish": "progressive"}, {"hold": True}, "so none awaits approval"),
         ({"publish": "progressive"}, {"read_only": True}, None),
         ({}, {"reload": True}, "only a log"),
         ({"source": TOPIC}, {"reload": True}, None),

@@ -56,7 +56,9 @@ def tables(amv):
     ("command", "code", "said"),
     [
         pytest.param(("approve", "nowhere", *WHY), "MV-TABLE-UNKNOWN", "nowhere", id="approve: unknown table"),
-        pytest.param(("approve", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it is held", id="approve: nothing held"),
+        pytest.param(
+            ("approve", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it awaits approval", id="approve: nothing held"
+        ),
         pytest.param(("approve", "held"), "MV-ARGUMENT", "needs a reason", id="approve: no reason"),
         pytest.param(("approve", "held", "--note", " "), "MV-ARGUMENT", "needs a reason", id="approve: empty reason"),
         pytest.param(
@@ -70,7 +72,9 @@ def tables(amv):
             id="approve: deletes of a topic",
         ),
         pytest.param(("reject", "nowhere", *WHY), "MV-TABLE-UNKNOWN", "nowhere", id="reject: unknown table"),
-        pytest.param(("reject", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it is held", id="reject: nothing held"),
+        pytest.param(
+            ("reject", "quiet", *WHY), "MV-NOT-HELD", "no refresh of it awaits approval", id="reject: nothing held"
+        ),
         pytest.param(("reject", "held"), "MV-ARGUMENT", "needs a reason", id="reject: no reason"),
         pytest.param(
             ("reject", "held", "--hold", "other.0", *WHY), "MV-NOT-HELD", "another difference", id="reject: another"
@@ -78,7 +82,7 @@ def tables(amv):
         pytest.param(("reject", "decided", *WHY), "MV-NOT-HELD", "decided already", id="reject: decided already"),
         pytest.param(("reject", "over", *WHY), "MV-NOT-HELD", "its time has expired", id="reject: held no more"),
         pytest.param(("diff", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="diff: unknown table"),
-        pytest.param(("diff", "quiet"), "MV-NOT-HELD", "no refresh of it is held", id="diff: nothing held"),
+        pytest.param(("diff", "quiet"), "MV-NOT-HELD", "no refresh of it awaits approval", id="diff: nothing held"),
         pytest.param(("diff", "quiet", "--refresh", "abcdef12"), "MV-ARGUMENT", "abcdef12", id="diff: unknown refresh"),
         pytest.param(("diff", "new", "--refresh", "{published}"), "MV-ARGUMENT", "refresh", id="diff: another table's"),
         pytest.param(

@@ -51,7 +51,7 @@ def test_a_person_sees_decides_and_finds_the_decision_again(amv, held):
     assert (said.code, said.document["outcome"], rows(amv)) == (0, "published", 2)
     assert said.document["hold"]["note"] == "half was recalled"
     again = amv("approve", "orders", "--note", "again")
-    assert (again.code, "no refresh of it is held" in again.err) == (1, True)
+    assert (again.code, "no refresh of it awaits approval" in again.err) == (1, True)
 
 
 @pytest.mark.in_test_all

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_mv_provider import Function, Query
 from airflow_mv_provider.exceptions import (
+    CorruptRecordError,
     DefinitionError,
-    MvError,
     SchemaMismatchError,
     SourceFunctionError,
     SourceNotFoundError,
@@ -45,7 +45,15 @@ def query(lake: Any, sql: str, **inputs: str) -> None:
         pytest.param("SELECT * FROM o VERSION AS OF 0", DefinitionError, ["TIME_TRAVEL"], id="another version"),
         pytest.param("SELECT *, id FROM o", SchemaMismatchError, ["'id'"], id="name twice"),
         pytest.param("SELECT id, CAST(v AS INT) AS v FROM o", SchemaMismatchError, ["'v'", "integer"], id="other type"),
-        pytest.param("SELECT id, assert_true(id < 5) AS v FROM o", MvError, [], id="fails when run"),
+        pytest.param(
+            "SELECT id, coalesce(string(assert_true(id < 5)), v) AS v FROM o",
+            CorruptRecordError,
+            ["is not true"],
+            id="fails",
+        ),
+        pytest.param(
+            "SELECT id, IF(id = 5, raise_error('five is odd'), v) AS v FROM o", CorruptRecordError, [": five is odd."]
+        ),
     ],
 )
 def test_bad_query_is_refused(good, sql, error, parts):
@@ -134,8 +142,8 @@ def test_missing_input_is_named(lake):
         pytest.param(
             "def rows(s): return s.sql(\"SELECT 1L AS id, raise_error('no') AS v\").selectExpr('id', 'string(v) v')",
             "bad_rows:rows",
-            MvError,
-            [],
+            CorruptRecordError,
+            [": no."],
             id="fails when run",
         ),
     ],

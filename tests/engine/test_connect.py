@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
+from airflow_mv_provider.spark.causes.databases import connectors
 from tests.conftest import read_independently
-from tests.connect import ConnectServer
+from tests.connect import ConnectServer, installed_with, serving
+from tests.engine import reading_under_settings
 from tests.proxy import proxied
 from tests.waiting import wait_until
 
@@ -63,6 +66,17 @@ with DAG("connected", schedule=None):
     refresh_table_group("orders", group_id="g")
 '''))
 print(json.dumps([run.states, [str(each) for errors in run.errors.values() for each in errors]]))
+"""
+
+OPEN = """
+import sys
+from airflow_mv_provider.exceptions import DependencyError
+from airflow_mv_provider.spark.session import open_session
+
+try:
+    open_session(sys.argv[1])
+except DependencyError as error:
+    print(error)
 """
 
 ATTEMPTS = """
@@ -303,3 +317,26 @@ def test_tests_of_the_engine_pass_on_a_server():
     )
 
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.in_test_all
+def test_server_without_deltas_jar_is_told_which_one_it_needs(tmp_path):
+    """Spark starts without an extension whose class it does not find, and fails where it needs the catalog."""
+    with contextmanager(serving)(tmp_path, has_delta=False) as server:
+        done = subprocess.run([sys.executable, "-c", OPEN, server.url], capture_output=True, text=True, check=False)
+
+    assert done.stdout.startswith(f"[MV-DEPENDENCY] Spark Connect: the server at {server.url[5:]} has Spark "), done
+    assert f"cannot load Delta's jar. Start it with --packages {installed_with()[1]} --conf " in done.stdout
+
+
+@pytest.mark.in_test_all
+def test_settings_of_a_server_change_nothing_that_is_read(tmp_path):
+    confs = {name: value for name, (value, _) in reading_under_settings.HARMFUL.items()}
+    reading_under_settings.write(tmp_path)
+
+    with contextmanager(serving)(tmp_path, jars=(connectors()["avro"],), **confs) as server:
+        command = [sys.executable, "-m", "tests.engine.reading_under_settings", str(tmp_path), server.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == reading_under_settings.EXPECTED

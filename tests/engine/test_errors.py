@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+from threading import Thread
+
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject
 from pyspark.errors import AnalysisException, IllegalArgumentException, SparkRuntimeException
 from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
 from pyspark.sql.connect.client.retries import DefaultPolicy, Retrying
@@ -15,10 +20,11 @@ from airflow_mv_provider.exceptions import (
     DiskFullError,
     EngineError,
     InterruptedRefreshError,
+    MainMovedError,
     SchemaMismatchError,
     SourceFileError,
 )
-from airflow_mv_provider.spark.errors import is_of_spark, translate, translated
+from airflow_mv_provider.spark.errors import ROW_MISMATCH, UNKNOWN_FILE, is_of_spark, translate, translated
 
 # Shortened as `str(error)` of PySpark 4.2 is; the classes and the order of the lines are Spark's.
 FULL = """[TASK_WRITE_FAILED] Task failed while writing rows to file:/wh/_mv/x/staging-1. SQLSTATE: 58030
@@ -193,6 +199,28 @@ def test_format_without_its_jar_names_the_setting_that_brings_it(text, name):
     assert f"org.apache.spark:spark-{name}_2.13:" in error.advice
 
 
+RAISED = """[FAILED_EXECUTE] An error occurred. SQLSTATE: 39000
+Caused by: org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] {} SQLSTATE: P0001
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.raiseError(QueryExecutionErrors.scala:2700)
+"""
+
+
+def test_what_a_definitions_sql_raises_is_told_and_no_retry_mends_it():
+    error = translate(SparkRuntimeException(RAISED.format("five is odd.")), "source")
+
+    assert type(error) is CorruptRecordError
+    assert error.problem == "the definition's SQL raised: five is odd."
+    assert "SQL" in error.advice
+
+
+@pytest.mark.parametrize(("text", "kind"), [(ROW_MISMATCH, MainMovedError), (UNKNOWN_FILE, EngineError)])
+def test_what_this_packages_sql_raises_keeps_its_meaning(text, kind):
+    error = translate(SparkRuntimeException(RAISED.format(text)), "orders")
+
+    assert type(error) is kind
+    assert error.is_transient
+
+
 @pytest.mark.parametrize("text", [CANCELLED, "[OPERATION_CANCELED] Operation has been canceled. SQLSTATE: HY008"])
 def test_cancelled_job_is_no_fault_of_spark(text):
     error = translate(SparkRuntimeException(text), "orders")
@@ -215,6 +243,31 @@ def test_jvm_that_has_died_is_told_by_refused_connections_and_another_try_may_ha
 
     assert caught.value.is_transient
     assert is_of_spark(error)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda gateway: gateway.jvm.PythonUtils, lambda gateway: JavaObject("o7", gateway._gateway_client).collect()],
+    ids=["class", "method"],
+)
+def test_jvm_that_dies_while_its_answer_is_awaited_is_told_as_one_that_has_died(ask):
+    """Py4J then says that a class does not exist, or which call has failed and nothing else."""
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.getsockname()[1]))
+
+        def die() -> None:
+            connection, _ = jvm.accept()
+            connection.recv(1)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        dying = Thread(target=die)
+        dying.start()
+        with pytest.raises(EngineError, match="it may have been killed") as caught, translated("orders"):
+            ask(gateway)
+        dying.join()
+
+    assert caught.value.is_transient
 
 
 def test_assertion_of_connects_client_is_a_failure_of_the_engine_and_another_try_may_succeed():

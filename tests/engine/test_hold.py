@@ -312,7 +312,7 @@ def test_rows_of_every_type_are_shown_and_a_hostile_one_is_harmless(lake):
 def test_there_is_no_difference_where_nothing_is_held(table):
     with pytest.raises(NotHeldError):
         table.refresher().difference("orders")
-    with pytest.raises(NotHeldError, match="no refresh of it is held"):
+    with pytest.raises(NotHeldError, match="no refresh of it awaits approval"):
         decide(table, Decision.REJECTED)
 
 

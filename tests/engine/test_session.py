@@ -19,6 +19,7 @@ from airflow_mv_provider.runner import admission
 from airflow_mv_provider.spark.errors import condition_of
 from airflow_mv_provider.spark.session import apply_required_confs, interrupt, isolated, small_plan_confs, tagged
 from tests import small_tables
+from tests.engine import reading_under_settings
 from tests.engines import A_SLOW_NUMBER
 
 PATIENCE_S = 60
@@ -77,6 +78,21 @@ def test_surrounding_session_cannot_have_files_skipped(spark, tmp_path, conf):
 
     with pytest.raises(Py4JJavaError):
         rows.collect()
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("conf", reading_under_settings.HARMFUL)
+def test_surrounding_session_cannot_have_anything_read_as_something_else(spark, tmp_path, conf):
+    value, name = reading_under_settings.HARMFUL[conf]
+    reading_under_settings.write(tmp_path)
+    session = spark.newSession()
+    apply_required_confs(session)
+    session.conf.set(conf, value)
+    harmed = reading_under_settings.read(session, tmp_path, name)
+
+    apply_required_confs(session)
+
+    assert reading_under_settings.read(session, tmp_path, name) == reading_under_settings.EXPECTED[name] != harmed
 
 
 @pytest.mark.sample(1)
@@ -153,6 +169,26 @@ def test_files_that_are_named_are_not_looked_up_in_a_task_each(lake):
     stages = [stage for job in jobs.getJobIdsForGroup("listing") for stage in jobs.getJobInfo(job).stageIds]
     assert stages
     assert max(jobs.getStageInfo(stage).numTasks for stage in stages) == 200
+
+
+LANGUAGE = """
+import os
+from airflow_mv_provider.spark.session import local_session
+java = local_session()._jvm.java
+seen = (java.lang.System.getenv(name) for name in ("LC_MESSAGES", "LC_CTYPE", "LC_ALL"))
+print(java.util.Locale.getDefault().getLanguage(), *seen, os.environ["LC_ALL"])
+"""
+
+
+def test_jvm_speaks_english_on_a_machine_of_another_language():
+    """Errors that have no condition, such as a full disk or those of JDBC drivers, are known by their words."""
+    german = {"LC_ALL": "C.utf8", "JAVA_TOOL_OPTIONS": "-Duser.language=de -Duser.country=DE"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", LANGUAGE], env=os.environ | german, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout == "en C C.utf8 None C.utf8\n", done.stderr
 
 
 def test_error_that_is_raised_is_not_printed_too(spark, capfd):

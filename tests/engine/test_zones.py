@@ -8,17 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.orc
+import pyarrow.parquet
 import pytest
 
-from airflow_mv_provider import Files
+from airflow_mv_provider import DeltaSource, Files, Query
 from airflow_mv_provider.core.jvm_zone import IN_UTC
 from airflow_mv_provider.exceptions import CorruptRecordError, SettingError, SourceFileError
 from airflow_mv_provider.spark.connect_server import ConnectServer
-from tests.engine.reading_in_a_zone import TIMES, expected, has_whole_second
+from tests.engine.reading_in_a_zone import BY_SPARK_2, TIMES, expected, has_whole_second
 from tests.engine.refusing import refused
 
 pytestmark = pytest.mark.slow
@@ -32,7 +34,6 @@ SAME = {
     "new-by-spark-2.parquet": expected(NEW),
     "times.csv": expected(columns="tdn"),
     "times.json": expected(columns="tdn"),
-    "delta": expected(),
     "sqlite": expected(),
     "kafka": expected(),
 }
@@ -43,6 +44,7 @@ BY_ZONE = {
     "old-by-spark-2.parquet": expected(TIMES[3:5]),
     "int96.parquet": expected(TIMES[3:-1]),
     "avro": expected(),
+    "delta": expected(),
 }
 OTHER_CALENDAR = ("old-date.orc", "old-time.orc")
 
@@ -126,6 +128,69 @@ def test_orc_without_a_calendar_is_refused_where_that_decides_a_day(lake, errors
     assert [tuple(map(str, row)) for row in lake.rows()] == [("1", "1582-10-15"), ("2", "0001-01-01")]
 
 
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_times_in_maps_of_orc_are_asked_for_as_all_others(lake, is_nested):
+    """A map is no column of a table, but `select` takes values from it."""
+    place = lake.root / "raw/orc"
+    place.mkdir(parents=True)
+    schema, value = "id BIGINT, m MAP<STRING, TIMESTAMP>", "m['a']"
+    if is_nested:
+        schema, value = "id BIGINT, m ARRAY<STRUCT<n: MAP<STRING, TIMESTAMP>>>", "m[0].n['a']"
+    lake.apply(source=Files("raw/orc", format="orc", schema=schema, select=["id", f"CAST({value} AS DATE) AS v"]))
+
+    def write(text: str) -> None:
+        times = pa.map_(pa.string(), pa.timestamp("us"))
+        kind = pa.list_(pa.struct({"n": times})) if is_nested else times
+        found: Any = [("a", datetime.fromisoformat(text))]
+        found = [{"n": found}] if is_nested else found
+        pyarrow.orc.write_table(pa.table({"id": [1], "m": pa.array([found], kind)}), place / "a.orc")
+
+    write("1582-10-10")
+    refused(lake, SourceFileError, "a.orc", "does not say in which calendar")
+    write("2024-10-27")
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York")
+    lake.refresh()
+
+    assert [tuple(map(str, row)) for row in lake.rows()] == [("1", "2024-10-27")]
+
+
+@pytest.mark.in_process
+def test_times_in_keys_of_maps_are_asked_for_as_all_others(lake):
+    place = lake.root / "raw/parquet"
+    place.mkdir(parents=True)
+    keys = pa.array([[(datetime(1850, 1, 1), "a")]], pa.map_(pa.timestamp("us"), pa.string()))
+    rows = pa.table({"id": [1], "m": keys})
+    pyarrow.parquet.write_table(rows, place / "a.parquet", use_deprecated_int96_timestamps=True)
+    lake.apply(source=Files("raw/parquet", format="parquet", select=["id", "map_keys(m)[0] AS v"]))
+
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York")
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["delta", "query"])
+def test_old_times_of_a_delta_table_that_spark_2_wrote_are_not_shifted(lake, kind):
+    """A table's files may be older than Delta's log of it: Spark reads each file by what its footer says."""
+    place = lake.root / "raw/old"
+    place.mkdir(parents=True)
+    times = pa.array([datetime(1850, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": pa.array([1], pa.int64()), "v": times}).replace_schema_metadata(BY_SPARK_2)
+    pyarrow.parquet.write_table(rows, place / "a.parquet", use_deprecated_int96_timestamps=True)
+    lake.spark.sql(f"CONVERT TO DELTA parquet.`{place}`")
+    lake.apply(source=DeltaSource("raw/old") if kind == "delta" else Query("SELECT * FROM o", inputs={"o": "raw/old"}))
+
+    with jvm_in(lake.spark, "America/New_York"):
+        refused(lake, SettingError, "America/New_York", *(f"--conf {name}={value}" for name, value in IN_UTC.items()))
+    lake.refresh()
+
+    (row,) = lake.sql("SELECT CAST(v AS STRING) FROM {t}")
+    assert row[0] == "1850-01-01 00:00:00"
+
+
 def test_fraction_before_1970_by_arrow_is_named(lake):
     place = lake.root / "raw/orc"
     place.mkdir(parents=True)
@@ -136,7 +201,7 @@ def test_fraction_before_1970_by_arrow_is_named(lake):
     refused(lake, CorruptRecordError, "a.orc", "before 1970", "as Parquet")
 
 
-def test_server_that_we_start_is_in_utc():
+def test_server_that_we_start_is_in_utc_and_speaks_english():
     command = ConnectServer("127.0.0.1", 15002, "local[1]", "1g").command()
 
-    assert all(f"{name}={value}" in command for name, value in IN_UTC.items())
+    assert all(f"{name}={value} -Duser.language=en" in command for name, value in IN_UTC.items())

@@ -88,7 +88,7 @@ def test_database_in_memory_is_refused(address):
 
 
 def test_file_s_name_may_have_an_at(tmp_path):
-    with pytest.raises(MetadataUnavailableError, match="the database has no tables yet"):
+    with pytest.raises(DatabaseVersionError, match="the database has no tables yet"):
         ask(f"sqlite:///{tmp_path}/a@b@c.db")
 
 
@@ -171,7 +171,7 @@ def test_option_that_the_driver_does_not_take_is_refused(tmp_path):
 
 
 def test_database_without_tables_says_what_to_do(empty_engine):
-    with pytest.raises(MetadataUnavailableError, match=r"the database has no tables yet\. Run `amv db migrate`"):
+    with pytest.raises(DatabaseVersionError, match=r"the database has no tables yet\. Run `amv db migrate`"):
         Store(empty_engine).tables()
     with pytest.raises(DatabaseVersionError, match="found no version"):
         migrations.check(empty_engine)
@@ -181,7 +181,7 @@ def test_database_without_tables_prints_no_password(empty_address):
     url = make_url(empty_address)
     address = url.set(password=SECRET) if url.host else url
 
-    with pytest.raises(MetadataUnavailableError) as caught:
+    with pytest.raises(DatabaseVersionError) as caught:
         ask(address.render_as_string(hide_password=False))
 
     assert SECRET not in printed(caught.value)

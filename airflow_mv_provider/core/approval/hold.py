@@ -173,10 +173,10 @@ def why_held(
 class Objection(StrEnum):
     """Why a decision cannot be recorded."""
 
-    NOTHING_HELD = "no refresh of it is held"
-    ANOTHER = "another difference is held now than the one that was shown"
+    NOTHING_HELD = "no refresh of it awaits approval"
+    ANOTHER = "another difference awaits approval now than the one that was shown"
     DECIDED = "the refresh has been decided already"
-    OVER = "the refresh is no longer held: its time has expired"
+    OVER = "the refresh no longer awaits approval: its time has expired"
     OVERWRITES = "the table is overwritten without a column, which cannot leave out the deletes"
 
 

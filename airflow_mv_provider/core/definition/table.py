@@ -174,13 +174,13 @@ class RefreshableTable(Part):
     )
     when_held: Literal["wait", "supersede"] = Field(
         default="wait",
-        description="A newer refresh, while one is held for a decision, waits for it; or it ends that one, if the"
+        description="A newer refresh, while one awaits approval, waits for it; or it ends that one, if the"
         " source or the definition has changed since.",
     )
     samples: Literal["decisions", "always"] = Field(
         default="decisions",
-        description="Of which refreshes some changed rows are kept for later: those that are held or that a guard"
-        " refuses, or all; the latter costs a scan of the table each time.",
+        description="Of which refreshes some changed rows are kept for later: those that await approval or that a"
+        " guard refuses, or all; the latter costs a scan of the table each time.",
     )
     sensitive: tuple[str, ...] = Field(
         default=(),

@@ -191,7 +191,7 @@ def check_fits(request: Request, table: RefreshableTable, kind: str | None) -> N
         hint = "Refresh with --read-only first, or set publish: atomic."
         raise ArgumentError(
             table.name,
-            "a refresh of `publish: progressive` changes the table before all is compared, so cannot be held.",
+            "a refresh of `publish: progressive` changes the table before all is compared, so none awaits approval.",
             hint=hint,
         )
     check_scope(request.scope, table, kind)

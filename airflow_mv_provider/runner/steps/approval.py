@@ -93,8 +93,8 @@ def _begun(work: Work, merge_round: int, reason: str, refusals: Sequence[Refusal
     if hold.decision is None:
         work.lease.stop()  # a heartbeat in between only shortens the lease: who takes over holds the refresh again
         until = datetime.fromtimestamp(hold.until_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        log.info("%s refresh %s: held for a decision until %s: %s", work.table.name, hold.refresh_id, until, reason)
-        problem = f"its changes are held for a person's decision until {until}: {reason}"
+        log.info("%s refresh %s: awaiting approval until %s: %s", work.table.name, hold.refresh_id, until, reason)
+        problem = f"its changes await approval until {until}: {reason}"
         raise RefreshHeldError(work.table.name, problem, hold=hold.id, phase="MERGING")
     if hold.is_refused:
         raise RefreshCancelledError(work.table.name, hold.refusal)

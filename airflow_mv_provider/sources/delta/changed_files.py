@@ -38,6 +38,7 @@ from airflow_mv_provider.sources.delta.file_actions import (
 from airflow_mv_provider.sources.place import literal_path
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.compare.corrections import SIGN
+from airflow_mv_provider.spark.errors import UNKNOWN_FILE
 
 MAX_COMMITS = 1_000
 MAX_FILES = 1_000
@@ -206,7 +207,7 @@ class _Reading:
         }
         joined = placed.join(F.broadcast(files), _NAME, "left")
         # If Spark spelled a file's name differently, its rows must not be lost.
-        checked = joined.withColumn(_KNOWN, F.coalesce(_KNOWN, F.raise_error(F.lit("a row is of an unknown file"))))
+        checked = joined.withColumn(_KNOWN, F.coalesce(_KNOWN, F.raise_error(F.lit(UNKNOWN_FILE))))
         position = F.col(f"{_KNOWN}.number") * _PER_FILE + F.col(_INDEX)
         return checked.withColumns({_POSITION: position, **values})
 

@@ -37,6 +37,7 @@ from airflow_mv_provider.spark import delta, marking
 from airflow_mv_provider.spark.catalog import names
 from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.errors import translated
+from airflow_mv_provider.spark.zone import check_no_old_times
 
 _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, reading the source is cheaper
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
@@ -55,7 +56,10 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         self._found: tuple[DeltaFrontier, DeltaFrontier, SignedRows | Whole] | None = None  # what the log showed last
 
     def probe(self) -> DeltaFrontier:
-        """Return the table's id and newest version; see `SourceReader`."""
+        """Return the table's id and newest version; see `SourceReader`.
+
+        raises : also SettingError, if the time zone of a JVM would shift times of files that Spark 2 has written
+        """
         table = self._table or self._named()
         found = delta.detail(self._spark, table)
         if found is None:
@@ -66,6 +70,8 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
         commit = commit_at(self._spark, table, version)
         if commit is None:
             raise SourceChangedError("source", f"the log of {table} has lost the file of its newest version.")
+        with translated("source"):
+            check_no_old_times(self._spark, lambda: delta.read(self._spark, table, version))
         return DeltaFrontier(found.delta_id, version, None if self._table else table.location, commit)
 
     def table_at(self, frontier: DeltaFrontier) -> TableRef:
