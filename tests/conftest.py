@@ -9,11 +9,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis
 import pytest
@@ -129,11 +130,6 @@ class Lake:
 
         return Refresher(Store(self.store.engine, self.clock.now), self.settings, lambda: self.spark, **more)
 
-    def as_large(self) -> Lake:
-        """Handle this lake's tables as those of more rows than any test has: compared by fingerprints, merged."""
-        self.settings = replace(self.settings, overwrites_small=False, fingerprint_rows=0)
-        return self
-
     def caller(self, key: str | None = None, **more: Any) -> Caller:
         self._callers += 1
         return Caller(key or f"test:{self._callers}", f"host:{self._callers}", **more)
@@ -211,18 +207,36 @@ def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
 
 
+@contextmanager
+def large_tables(lake: Lake, *, is_large: bool = True) -> Iterator[Lake]:
+    """Handle a lake's tables as if they had many rows: compared by fingerprints, and merged with a bitmap."""
+    if not is_large:
+        yield lake
+        return
+    with (
+        patch.object(lake, "settings", replace(lake.settings, fingerprint_rows=0)),
+        patch("airflow_mv_provider.runner.steps.rewriting.rewrite_obstacle", return_value="it counts as large"),
+        patch("airflow_mv_provider.core.progress.publishing._MIN_ROWS_FOR_BITMAP", 0),
+    ):
+        yield lake
+
+
 @pytest.fixture
-def lake_factory(spark: Any, tmp_path: Path, clock: Clock, request: pytest.FixtureRequest) -> Callable[[], Lake]:
+def as_marked(request: pytest.FixtureRequest) -> Iterator[Callable[[Lake], Lake]]:
+    """Handle a lake's tables as large ones if the test is marked so."""
+    is_large = request.node.get_closest_marker("large_tables") is not None
+    with ExitStack() as stack:
+        yield lambda lake: stack.enter_context(large_tables(lake, is_large=is_large))
+
+
+@pytest.fixture
+def lake_factory(spark: Any, tmp_path: Path, clock: Clock, as_marked: Callable[[Lake], Lake]) -> Callable[[], Lake]:
     """Make lakes that know nothing of each other, under the settings that users have, or as `large_tables`."""
 
     def make() -> Lake:
-        return _as_marked(make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock), request)
+        return as_marked(make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock))
 
     return make
-
-
-def _as_marked(lake: Lake, request: pytest.FixtureRequest) -> Lake:
-    return lake.as_large() if request.node.get_closest_marker("large_tables") else lake
 
 
 @pytest.fixture
@@ -238,7 +252,12 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def prepared(
-    spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path], request: pytest.FixtureRequest
+    spark: Any,
+    tmp_path: Path,
+    clock: Clock,
+    templates: dict[str, Path],
+    request: pytest.FixtureRequest,
+    as_marked: Callable[[Lake], Lake],
 ) -> Callable[..., Lake]:
     """Give a copy of a lake that `build` prepares once a run: files and database alike, only at another place."""
 
@@ -247,12 +266,12 @@ def prepared(
             name = f"{name}-large"
         if name not in templates:
             templates[name] = templates[""] / name
-            original = _as_marked(make_lake(spark, templates[name], Clock()), request)
+            original = as_marked(make_lake(spark, templates[name], Clock()))
             build(original)
             original.store.engine.dispose()
         place = tmp_path / f"{name}-{len(list(tmp_path.glob(f'{name}-*')))}"
         shutil.copytree(templates[name], place)
-        lake = _as_marked(make_lake(spark, place, clock), request)
+        lake = as_marked(make_lake(spark, place, clock))
         lake._callers = 100  # nobody who has built it calls again
         paths = {"old": str(templates[name]), "new": str(place)}
         texts = [

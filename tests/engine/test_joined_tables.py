@@ -70,12 +70,12 @@ def test_a_small_table_is_corrected_without_fingerprints(small):
 
 @pytest.mark.in_test_all
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), publishes=st.booleans())
-def test_main_follows_its_source(lake_factory, histories, publishes):
+@given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), is_merged=st.booleans())
+def test_main_follows_its_source(lake_factory, histories, is_merged):
     """Beside writes of others."""
     lake = lake_factory()
-    lake.settings = replace(lake.settings, overwrites_small=publishes)
-    lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+    partition_by = ["p"] if is_merged else []
+    lake.apply(partition_by=partition_by, chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     for number, (source, foreign) in enumerate(histories):
         rows = [(key, *values) for key, values in source.items()]
         lake.write(lake.spark.createDataFrame(rows, SCHEMA))
