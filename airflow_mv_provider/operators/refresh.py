@@ -27,7 +27,7 @@ from airflow.sdk import Context, XComArg
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.compat import AirflowSkipException
-from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
@@ -35,6 +35,7 @@ from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.strategy_names import RequestedStrategy
 from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, summary, with_asset

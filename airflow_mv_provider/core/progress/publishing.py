@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.commits import FEED_PROPERTY
-from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.scope.scope import Scope
 from airflow_mv_provider.core.strategy import Choice, count_obstacle, replace_obstacle
+from airflow_mv_provider.core.strategy_names import Strategy
 
 # By these main's readers see which rows have changed: with an overwrite they would see all of them.
 _ROW_BY_ROW = (FEED_PROPERTY, "delta.enableRowTracking")

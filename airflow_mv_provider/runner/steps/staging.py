@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 
 from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.changeset import SignedRows, Units, Upserts, Whole
-from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
 from airflow_mv_provider.core.frontier import Frontier
@@ -43,6 +42,7 @@ from airflow_mv_provider.core.progress.publishing import (
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
+from airflow_mv_provider.core.strategy_names import Strategy
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
