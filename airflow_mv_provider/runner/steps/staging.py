@@ -153,7 +153,7 @@ def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
             seal = _seal(work, fenced, found, "incremental")
             if work.has_bad_events:
                 seal = replace(seal, rejected=errors.collect_events(work.copied_events))
-            note = work.source.reader.changes_note
+            note = work.source.reader.note
             staged = _ready(work, fenced, checking.checked(work, seal), found)
             return replace(staged, reason=f"{work.refresh.choice.reason}; {note}") if note else staged
         problem = found
