@@ -22,8 +22,9 @@ from sqlalchemy import JSON, Connection, Engine, String, event, text
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import parse_request
-from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.state import Caller, RefreshState
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.models import Base
@@ -292,6 +293,18 @@ def a_table(**changes: Any) -> RefreshableTable:
     return RefreshableTable(**(values | changes))
 
 
+def a_state(**changes: Any) -> RefreshState:
+    """The state of a table that nobody refreshes, and that was never published."""
+    of_nobody = ("refresh_id", "owner_key", "owner_process", "owned_since_ms")
+    unpublished = ("published_version", "published_commit", "published_hash", "published_totals")
+    free: dict[str, Any] = {
+        **{"table_id": 1, "phase": Phase.NORMAL, "epoch": 3, "published_upper": 0, "covered": ()},
+        **dict.fromkeys((*of_nobody, *unpublished)),
+        **dict.fromkeys(("is_lease_live", "is_cancel_requested", "is_main_trusted"), False),
+    }
+    return RefreshState(**(free | changes))
+
+
 def read_independently(
     location: Path | str, version: int | None = None, options: dict[str, str] | None = None
 ) -> list[tuple[Any, ...]]:
@@ -339,27 +352,6 @@ def dying_at(point: str, passed: set[str] | None = None) -> Iterator[None]:
 
 
 @pytest.fixture
-def crash_at() -> Iterator[Callable[[str], None]]:
-    """Arm one crash: `crash_at("publish.after")` kills the next refresh there, once; ":2" at the second passing."""
-
-    def arm(point: str) -> None:
-        name, _, nth = point.partition(":")
-        left = [int(nth or 1)]
-
-        def reach(reached: str) -> None:
-            if reached == name:
-                left[0] -= 1
-                if left[0] == 0:
-                    crash_points.arm(None)
-                    raise Crash(point)
-
-        crash_points.arm(reach)
-
-    yield arm
-    crash_points.arm(None)
-
-
-@pytest.fixture
 def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
     """Run an action once, in the middle of whatever refresh passes `point` first; ":2" at the second passing."""
 
@@ -378,3 +370,16 @@ def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
 
     yield arm
     crash_points.arm(None)
+
+
+@pytest.fixture
+def crash_at(at_point: Callable[[str, Callable[[], None]], None]) -> Callable[[str], None]:
+    """Arm one crash: `crash_at("publish.after")` kills the next refresh there, once; ":2" at the second passing."""
+
+    def arm(point: str) -> None:
+        def die() -> None:
+            raise Crash(point)
+
+        at_point(point, die)
+
+    return arm

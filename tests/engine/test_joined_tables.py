@@ -13,6 +13,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
 from tests.conftest import Crash
 from tests.engine.test_random_changes import FOREIGN, SCHEMA, SOURCE
+from tests.engine.test_small_tables import change, is_the_source
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +29,6 @@ def small(lake):
     return lake
 
 
-def change(lake):
-    """An update, a delete and an insert: three of 61 rows."""
-    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 7", path="raw/orders")
-    lake.sql("DELETE FROM {t} WHERE id = 8", path="raw/orders")
-    lake.sql("INSERT INTO {t} VALUES (100, 1, 'more')", path="raw/orders")
-
-
 def joins(lake):
     """A refresh that took the join: main is the source, and no fingerprints of it are kept."""
     report = lake.refresh()
@@ -46,10 +40,6 @@ def joins(lake):
 
 def fingerprints(lake):
     return lake.store.state(lake.store.table("orders").id).published_totals.fingerprints
-
-
-def is_the_source(lake):
-    assert lake.rows("orders") == lake.rows("raw/orders")
 
 
 def is_compared_without_difference(lake):
