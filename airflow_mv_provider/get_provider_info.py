@@ -136,12 +136,6 @@ _OPTIONS: dict[str, Any] = {
         type="boolean",
         example="true",
     ),
-    "overwrite_small": _option(
-        "Set to false if corrections of a small table, of at most 2 MiB and 100,000 rows, shall be merged into it as"
-        " those of other tables are, instead of being published by an overwrite, which takes less time.",
-        type="boolean",
-        example="false",
-    ),
     "fingerprint_rows": _option(
         "From how many rows on fingerprints of a table's rows are kept, by which it is compared; of fewer rows both"
         " sides are read and joined as fast. 200000 unless set.",

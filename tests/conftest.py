@@ -9,11 +9,12 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis
 import pytest
@@ -21,8 +22,9 @@ from sqlalchemy import JSON, Connection, Engine, String, event, text
 
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.definition.table import RefreshableTable
+from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import parse_request
-from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.state import Caller, RefreshState
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import database_now, open_engine
 from airflow_mv_provider.metadata.models import Base
@@ -129,11 +131,6 @@ class Lake:
 
         return Refresher(Store(self.store.engine, self.clock.now), self.settings, lambda: self.spark, **more)
 
-    def as_large(self) -> Lake:
-        """Handle this lake's tables as those of more rows than any test has: compared by fingerprints, merged."""
-        self.settings = replace(self.settings, overwrites_small=False, fingerprint_rows=0)
-        return self
-
     def caller(self, key: str | None = None, **more: Any) -> Caller:
         self._callers += 1
         return Caller(key or f"test:{self._callers}", f"host:{self._callers}", **more)
@@ -211,18 +208,36 @@ def make_lake(spark: Any, root: Path, clock: Clock) -> Lake:
     return Lake(spark, warehouse, Store(engine, clock.now), settings, clock)
 
 
+@contextmanager
+def large_tables(lake: Lake, *, is_large: bool = True) -> Iterator[Lake]:
+    """Handle a lake's tables as if they had many rows: compared by fingerprints, and merged with a bitmap."""
+    if not is_large:
+        yield lake
+        return
+    with (
+        patch.object(lake, "settings", replace(lake.settings, fingerprint_rows=0)),
+        patch("airflow_mv_provider.runner.steps.rewriting.rewrite_obstacle", return_value="it counts as large"),
+        patch("airflow_mv_provider.core.progress.publishing._MIN_ROWS_FOR_BITMAP", 0),
+    ):
+        yield lake
+
+
 @pytest.fixture
-def lake_factory(spark: Any, tmp_path: Path, clock: Clock, request: pytest.FixtureRequest) -> Callable[[], Lake]:
+def as_marked(request: pytest.FixtureRequest) -> Iterator[Callable[[Lake], Lake]]:
+    """Handle a lake's tables as large ones if the test is marked so."""
+    is_large = request.node.get_closest_marker("large_tables") is not None
+    with ExitStack() as stack:
+        yield lambda lake: stack.enter_context(large_tables(lake, is_large=is_large))
+
+
+@pytest.fixture
+def lake_factory(spark: Any, tmp_path: Path, clock: Clock, as_marked: Callable[[Lake], Lake]) -> Callable[[], Lake]:
     """Make lakes that know nothing of each other, under the settings that users have, or as `large_tables`."""
 
     def make() -> Lake:
-        return _as_marked(make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock), request)
+        return as_marked(make_lake(spark, tmp_path / f"lake{len(list(tmp_path.glob('lake*')))}", clock))
 
     return make
-
-
-def _as_marked(lake: Lake, request: pytest.FixtureRequest) -> Lake:
-    return lake.as_large() if request.node.get_closest_marker("large_tables") else lake
 
 
 @pytest.fixture
@@ -238,7 +253,12 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def prepared(
-    spark: Any, tmp_path: Path, clock: Clock, templates: dict[str, Path], request: pytest.FixtureRequest
+    spark: Any,
+    tmp_path: Path,
+    clock: Clock,
+    templates: dict[str, Path],
+    request: pytest.FixtureRequest,
+    as_marked: Callable[[Lake], Lake],
 ) -> Callable[..., Lake]:
     """Give a copy of a lake that `build` prepares once a run: files and database alike, only at another place."""
 
@@ -247,12 +267,12 @@ def prepared(
             name = f"{name}-large"
         if name not in templates:
             templates[name] = templates[""] / name
-            original = _as_marked(make_lake(spark, templates[name], Clock()), request)
+            original = as_marked(make_lake(spark, templates[name], Clock()))
             build(original)
             original.store.engine.dispose()
         place = tmp_path / f"{name}-{len(list(tmp_path.glob(f'{name}-*')))}"
         shutil.copytree(templates[name], place)
-        lake = _as_marked(make_lake(spark, place, clock), request)
+        lake = as_marked(make_lake(spark, place, clock))
         lake._callers = 100  # nobody who has built it calls again
         paths = {"old": str(templates[name]), "new": str(place)}
         texts = [
@@ -271,6 +291,18 @@ def a_table(**changes: Any) -> RefreshableTable:
     """A definition; a test spells out only what it is about."""
     values: dict[str, Any] = {"name": "orders", "source": DeltaSource("raw/orders"), "key": ["id"]}
     return RefreshableTable(**(values | changes))
+
+
+def a_state(**changes: Any) -> RefreshState:
+    """The state of a table that nobody refreshes, and that was never published."""
+    of_nobody = ("refresh_id", "owner_key", "owner_process", "owned_since_ms")
+    unpublished = ("published_version", "published_commit", "published_hash", "published_totals")
+    free: dict[str, Any] = {
+        **{"table_id": 1, "phase": Phase.NORMAL, "epoch": 3, "published_upper": 0, "covered": ()},
+        **dict.fromkeys((*of_nobody, *unpublished)),
+        **dict.fromkeys(("is_lease_live", "is_cancel_requested", "is_main_trusted"), False),
+    }
+    return RefreshState(**(free | changes))
 
 
 def read_independently(
@@ -321,27 +353,6 @@ def dying_at(point: str, passed: set[str] | None = None) -> Iterator[None]:
 
 
 @pytest.fixture
-def crash_at() -> Iterator[Callable[[str], None]]:
-    """Arm one crash: `crash_at("publish.after")` kills the next refresh there, once; ":2" at the second passing."""
-
-    def arm(point: str) -> None:
-        name, _, nth = point.partition(":")
-        left = [int(nth or 1)]
-
-        def reach(reached: str) -> None:
-            if reached == name:
-                left[0] -= 1
-                if left[0] == 0:
-                    crash_points.arm(None)
-                    raise Crash(point)
-
-        crash_points.arm(reach)
-
-    yield arm
-    crash_points.arm(None)
-
-
-@pytest.fixture
 def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
     """Run an action once, in the middle of whatever refresh passes `point` first; ":2" at the second passing."""
 
@@ -360,3 +371,16 @@ def at_point() -> Iterator[Callable[[str, Callable[[], None]], None]]:
 
     yield arm
     crash_points.arm(None)
+
+
+@pytest.fixture
+def crash_at(at_point: Callable[[str, Callable[[], None]], None]) -> Callable[[str], None]:
+    """Arm one crash: `crash_at("publish.after")` kills the next refresh there, once; ":2" at the second passing."""
+
+    def arm(point: str) -> None:
+        def die() -> None:
+            raise Crash(point)
+
+        at_point(point, die)
+
+    return arm

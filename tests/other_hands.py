@@ -13,7 +13,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 from airflow_mv_provider import DeltaSource
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import GuardRefusedError, MvError, TransientError
-from tests.conftest import Lake, read_independently
+from tests.conftest import Lake, large_tables, read_independently
 
 _DAY_S = 86_400
 _NUM_PARTITIONS = 4
@@ -83,7 +83,6 @@ class OtherHands:
         self.summary = Summary()
         self._lake, self._random = lake, random.Random(seed)
         self._next_id = 0
-        self._usual = lake.settings
         lake.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         self._worlds = self._random.sample(WORLDS, _NUM_WORLDS)
         for world in self._worlds:
@@ -116,12 +115,10 @@ class OtherHands:
 
     def _refresh(self, world: World, done: list[str]) -> Any:
         lake, asked, told = self._lake, dict[str, Any](), list[str]()
-        is_small = not world.is_large
-        fewest = self._usual.fingerprint_rows if is_small else 0
-        lake.settings = replace(self._usual, overwrites_small=is_small, fingerprint_rows=fewest)
         for _ in range(_MAX_TRIES):
             try:
-                report = lake.refresh(world.name, **asked)
+                with large_tables(lake, is_large=world.is_large):
+                    report = lake.refresh(world.name, **asked)
                 break
             except MvError as error:
                 told.append(str(error))

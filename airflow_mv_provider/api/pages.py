@@ -16,6 +16,7 @@ from airflow_mv_provider.api.attempts import took_ms, waited_s
 from airflow_mv_provider.api.detail import to_come_text
 from airflow_mv_provider.api.table_list import COLUMNS
 from airflow_mv_provider.core.airflow_key import run_of
+from airflow_mv_provider.core.strategy_names import MEANINGS
 from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
 from airflow_mv_provider.report_text.freshness_text import measure_text
@@ -78,7 +79,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals |= {"columns": COLUMNS, "tones": words.TONES, "meanings": words.STRATEGIES, "scopes": words.SCOPES}
+    found.globals |= {"columns": COLUMNS, "tones": words.TONES, "meanings": MEANINGS, "scopes": words.SCOPES}
     found.filters |= {
         "ago": words.ago,
         "clock": words.clock,

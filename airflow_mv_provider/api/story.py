@@ -11,6 +11,7 @@ from airflow_mv_provider.api.attempts import LOST, Work
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import HoldReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.strategy_names import MEANINGS
 from airflow_mv_provider.report_text.figures import number
 
 _MIN_SHOWN_MS = 1_000  # a shorter wait is not worth a sentence
@@ -63,7 +64,7 @@ def _beginning(report: RefreshReport) -> list[str]:
         expected = next((way.seconds for way in report.estimates if way.strategy == report.strategy), None)
         time = "" if expected is None else f"; expected to take {words.short(expected)}"
         why = f", because {report.reason}" if report.reason else ""
-        lines.append(f"It was decided to {words.STRATEGIES[report.strategy]}{why}{time}")
+        lines.append(f"It was decided to {MEANINGS[report.strategy]}{why}{time}")
     return lines
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.strategy_names import HEADINGS
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -21,23 +22,6 @@ TONES = {
     Outcome.ABANDONED: "warn",
 }
 """The colour of each outcome; the page always shows its word beside the colour."""
-
-
-STRATEGIES = {
-    "skip": "nothing has changed",
-    "incremental": "read only what changed in the source, and merge it",
-    "corrections": "compare the source with the table, and merge the rows that differ",
-    "replace": "rewrite all rows",
-}
-"""What each strategy does, in words for people who have not read about strategies."""
-
-WAYS = {
-    "skip": "Nothing to do",
-    "incremental": "Only what changed",
-    "corrections": "All rows compared",
-    "replace": "All rows rewritten",
-}
-"""The same as a heading. A definition, a form and `amv` have the strategy's own name, which stands beside it."""
 
 
 SCOPES = (
@@ -57,7 +41,7 @@ def outcome_word(outcome: Outcome) -> str:
 
 def way(strategy: str | None) -> str:
     """Return a strategy as a heading; an empty text for none."""
-    return WAYS.get(strategy or "", strategy or "")
+    return HEADINGS.get(strategy or "", strategy or "")
 
 
 def clock(ms: int) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from airflow_mv_provider.cli.waiting import DEFAULT_WAIT_S
-from airflow_mv_provider.core.scope.request import STRATEGIES
+from airflow_mv_provider.core.strategy_names import REQUESTED
 
 _Function = Callable[..., Any]
 
@@ -37,7 +37,7 @@ def request_options(function: _Function) -> _Function:
     """Add the options for the partitions to refresh, and the strategy."""
     for option in (
         click.option(
-            "--strategy", type=click.Choice(STRATEGIES),
+            "--strategy", type=click.Choice(REQUESTED),
             help="The strategy of this refresh, instead of the definition's.",
         ),
         click.option("--stale", is_flag=True, help="Only the partitions that partial refreshes left out of date."),

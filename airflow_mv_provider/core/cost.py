@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-Strategy = Literal["incremental", "corrections", "replace"]
+from airflow_mv_provider.core.strategy_names import Strategy
+
 Reading = Literal["pinned", "copied", "parsed"]
 """Whether the source's rows are read again as they were, or copied once; and whether they are text."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from airflow_mv_provider.core.changeset import Units
 from airflow_mv_provider.core.cost import Estimate
-from airflow_mv_provider.core.strategy import ChosenStrategy
+from airflow_mv_provider.core.strategy_names import ChosenStrategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,28 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
 
 from airflow_mv_provider.core import cost
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Units, Upserts, Whole
-from airflow_mv_provider.core.cost import CostSample, Estimate, Search, Strategy
-from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.cost import CostSample, Estimate, Search
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.scope import Scope
+from airflow_mv_provider.core.strategy_names import DOING, STRATEGIES, ChosenStrategy, RequestedStrategy, Strategy
 from airflow_mv_provider.exceptions import StrategyError
 
-ChosenStrategy = Literal["skip", "incremental", "corrections", "replace"]
 _DOUBTFUL = ("MV-MAIN-MOVED", "MV-SEAL-BROKEN")  # the changes do not apply to main, or do not read back as written
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 MIN_ROWS_FOR_NEW_FILES = 200_000  # with fewer, comparing everything takes no longer than looking in new files
-
-
-_DOING: dict[ChosenStrategy, str] = {
-    "skip": "nothing to do",
-    "incremental": "reading only what changed",
-    "corrections": "comparing all rows",
-    "replace": "writing all rows",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +46,7 @@ class Choice:
         aside = (
             f" (not only what changed: {obstacle})" if obstacle and self.strategy in ("corrections", "replace") else ""
         )
-        return f"{self.reason}: {_DOING[self.strategy]}{aside}"
+        return f"{self.reason}: {DOING[self.strategy]}{aside}"
 
     @property
     def is_looked_for(self) -> bool:

@@ -48,7 +48,6 @@ _VARIABLE_OF_OPTION = {
     "history_days": "AMV_HISTORY_DAYS",
     "spark_remote": "AMV_SPARK_REMOTE",
     "s3_single_driver": "AMV_S3_SINGLE_DRIVER",
-    "overwrite_small": "AMV_OVERWRITE_SMALL",
     "fingerprint_rows": "AMV_FINGERPRINT_ROWS",
 }
 _OTHER_DATABASE = "Set `[mv] sql_alchemy_conn`, or the connection mv_state_default, to PostgreSQL."
@@ -124,7 +123,6 @@ class MvHook(BaseHook):
                 "AMV_HISTORY_DAYS": settings.history_ms / DAY_MS,
                 "AMV_SPARK_REMOTE": settings.spark_remote,
                 "AMV_S3_SINGLE_DRIVER": "true" if settings.is_s3_single_driver else None,
-                "AMV_OVERWRITE_SMALL": None if settings.overwrites_small else "false",
                 "AMV_FINGERPRINT_ROWS": str(settings.fingerprint_rows),
             }
         )

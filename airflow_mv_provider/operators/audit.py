@@ -13,14 +13,14 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.operators.metrics import count_audit
-from airflow_mv_provider.operators.task import MvOperator, with_asset
+from airflow_mv_provider.operators.task import RunnerTask, with_asset
 from airflow_mv_provider.report_text.audit_text import audit_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-class AuditTableOperator(MvOperator):
+class AuditTableOperator(RunnerTask):
     """Compare the table with what was published and with the source as it was then; fail the task if rows differ.
 
     Args:

@@ -13,7 +13,8 @@ from typing import Any
 from airflow.sdk import Param
 
 from airflow_mv_provider.core.guard import NAMES as GUARDS
-from airflow_mv_provider.core.scope.request import SCOPES, STRATEGIES
+from airflow_mv_provider.core.scope.request import SCOPES
+from airflow_mv_provider.core.strategy_names import MEANINGS, REQUESTED, STRATEGIES
 
 _MEANING = {
     "as usual": "As usual: the run's own interval if it has one, else everything",
@@ -23,12 +24,10 @@ _MEANING = {
     "stale": "Only what is stale",
 }
 # Airflow writes the key `null` for None.
-_STRATEGY_MEANING = {
+_STRATEGY_MEANING: dict[str, str] = {
     "null": "As in its definition",
     "auto": "Whichever is estimated to be fastest",
-    "incremental": "Incremental: read only what changed in the source",
-    "corrections": "Corrections: compare all rows, write those that differ",
-    "replace": "Replace: rewrite all rows",
+    **{name: f"{name.capitalize()}: {MEANINGS[name]}" for name in STRATEGIES},
 }
 _WHAT, _HOW = "Which partitions", "How"
 
@@ -75,7 +74,7 @@ def refresh_params() -> dict[str, Any]:
         "strategy": Param(
             None,
             type=["null", "string"],
-            enum=[None, *STRATEGIES],
+            enum=[None, *REQUESTED],
             values_display=_STRATEGY_MEANING,
             title="Strategy",
             description="How the table is brought up to date.",

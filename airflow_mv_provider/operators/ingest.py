@@ -29,14 +29,14 @@ from airflow_mv_provider.core.scope.request import AS_USUAL, parse_request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError
 from airflow_mv_provider.operators.refresh import PhaseTask
-from airflow_mv_provider.operators.task import MvOperator, with_asset
+from airflow_mv_provider.operators.task import RunnerTask, with_asset
 from airflow_mv_provider.report_text.ingestion_text import ingestion_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-class _OfIngestion(MvOperator):
+class _OfIngestion(RunnerTask):
     """Base of the operators that are about an ingestion as a whole.
 
     ingestion : its name

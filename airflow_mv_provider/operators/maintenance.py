@@ -12,6 +12,7 @@ nothing succeeds and reports that.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
 from airflow_mv_provider.exceptions import ArgumentError, EngineError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.metrics import show_stalled
-from airflow_mv_provider.operators.task import MvOperator
+from airflow_mv_provider.operators.task import MvOperator, RunnerTask
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
@@ -56,13 +57,13 @@ class _Control(MvOperator):
             "refresh_id": state.refresh_id,
         }
 
+    @abstractmethod
     def ask(self, store: Store, table: TableRecord, who: Caller) -> bool:
         """Write the request; return False if it changed nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, *, is_changed: bool) -> str:
         """Return the result as text for the log."""
-        raise NotImplementedError
 
 
 class CancelRefreshOperator(_Control):
@@ -116,7 +117,7 @@ class ResumeTableOperator(_Control):
         return "resumed" if is_changed else "was not paused"
 
 
-class RollbackOperator(MvOperator):
+class RollbackOperator(RunnerTask):
     """Bring a table back to what it was, and pause it: `ResumeTableOperator` lets the next refresh compare everything.
 
     Args:
@@ -151,7 +152,7 @@ class RollbackOperator(MvOperator):
         return {"table": self.table, "refresh_id": report.refresh_id, "main_version": report.main_version}
 
 
-class RecoverTablesOperator(MvOperator):
+class RecoverTablesOperator(RunnerTask):
     """Recover all tables: end every refresh whose owner died, and remove the files that ended refreshes left.
 
     Args:

@@ -27,7 +27,7 @@ from airflow.sdk import Context, XComArg
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.compat import AirflowSkipException
-from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
@@ -35,9 +35,10 @@ from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.state import Caller
+from airflow_mv_provider.core.strategy_names import RequestedStrategy
 from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
-from airflow_mv_provider.operators.task import MvOperator, summary, with_asset
+from airflow_mv_provider.operators.task import MvOperator, RunnerTask, summary, with_asset
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
@@ -185,7 +186,7 @@ def _is_result(value: object) -> bool:
     return isinstance(value, XComArg) or (isinstance(value, list | tuple) and any(map(_is_result, value)))
 
 
-class BeginRefreshOperator(FirstTask):
+class BeginRefreshOperator(FirstTask, RunnerTask):
     """Begin a refresh of a table: acquire the table, end the refresh of a dead owner, and push the refresh id.
 
     A retried or cleared task continues its run's unfinished refresh. If there is nothing to do, or in read-only mode,
@@ -215,7 +216,7 @@ class BeginRefreshOperator(FirstTask):
         return acquired.own.refresh_id
 
 
-class RefreshTableOperator(FirstTask):
+class RefreshTableOperator(FirstTask, RunnerTask):
     """Refresh a table in one task, with all phases in its process, and push the refresh id; for small tables.
 
     Arguments: see `FirstTask`.
@@ -239,7 +240,7 @@ class RefreshTableOperator(FirstTask):
         return self.caller_in(context, self.task_id)
 
 
-class PhaseTask(MvOperator):
+class PhaseTask(RunnerTask):
     """Base of the operators that continue a refresh that another task of the same run has begun.
 
     Args:

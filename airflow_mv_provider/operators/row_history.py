@@ -11,14 +11,14 @@ from airflow.sdk import Asset, Context
 from airflow_mv_provider.asset import ROW_ANSWERS_URI
 from airflow_mv_provider.core.approval.row_history import asked_text, key_texts
 from airflow_mv_provider.exceptions import ArgumentError, MvError
-from airflow_mv_provider.operators.task import MvOperator
+from airflow_mv_provider.operators.task import RunnerTask
 from airflow_mv_provider.report_text.row_history_text import row_history_text
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-class WhyRowOperator(MvOperator):
+class WhyRowOperator(RunnerTask):
     """Report what each commit of the table did to one row, and which refresh, or who else, made it; as `amv why` does.
 
     Args:

@@ -13,6 +13,7 @@ it had nothing to publish                 no asset event: DAGs scheduled on the 
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -217,17 +218,9 @@ class MvOperator(BaseOperator):
             except Exception:  # what it posts to may be down: the question is there all the same
                 self.log.exception("A notifier failed.")
 
+    @abstractmethod
     def open_and_work(self, hook: MvHook, context: Context) -> str | None:
-        """Open a runner in this process, and run this task's work with it."""
-        self._refresher = hook.refresher(is_gone=is_over)
-        self._store = self._refresher.store
-        if not HAS_WAITING_TASKS:
-            self._opened_ms = self._store.now_ms()
-        return self.work(self._refresher, context)
-
-    def work(self, refresher: Refresher, context: Context) -> str | None:
-        """Run this task's work with an open runner."""
-        raise NotImplementedError
+        """Run this task's work."""
 
     def hook(self) -> MvHook:
         """Return the hook that opens the database and a runner, with this task's arguments."""
@@ -357,6 +350,22 @@ class MvOperator(BaseOperator):
         if self.caller(context).trigger == "backfill":
             return None
         return _duration(conf.getfloat("mv", "queue_timeout_s", fallback=_DEFAULT_QUEUE_TIMEOUT_S))
+
+
+class RunnerTask(MvOperator):
+    """Base of the operators whose work is done by a runner in the task's own process."""
+
+    def open_and_work(self, hook: MvHook, context: Context) -> str | None:
+        """Open a runner in this process, and run this task's work with it."""
+        self._refresher = hook.refresher(is_gone=is_over)
+        self._store = self._refresher.store
+        if not HAS_WAITING_TASKS:
+            self._opened_ms = self._store.now_ms()
+        return self.work(self._refresher, context)
+
+    @abstractmethod
+    def work(self, refresher: Refresher, context: Context) -> str | None:
+        """Run this task's work with an open runner."""
 
 
 def _shortest_interval() -> timedelta:

@@ -17,13 +17,13 @@ from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.scope.request import Request, check_note
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import ArgumentError
-from airflow_mv_provider.operators.task import MvOperator, with_asset
+from airflow_mv_provider.operators.task import RunnerTask, with_asset
 
 if TYPE_CHECKING:
     from airflow_mv_provider.runner.refresh import Refresher
 
 
-class LoadTableOperator(MvOperator):
+class LoadTableOperator(RunnerTask):
     """Load a table once from another source, and push the refresh id.
 
     Args:
@@ -87,7 +87,7 @@ class LoadTableOperator(MvOperator):
         return self.source
 
 
-class ExportTableOperator(MvOperator):
+class ExportTableOperator(RunnerTask):
     """Export the rows of a table as Parquet files, and push where they are.
 
     Args:

@@ -71,9 +71,9 @@ def assess(
     seen = _assess(context, table, state, request, source, exists=exists, frontier=frontier)
     if frontier is None:
         seen = replace(seen, source_ms=source.reader.time_ms(seen.frontier))
-    if not source.reader.probe_note:
+    if not source.reader.note:
         return seen
-    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.reader.probe_note}"))
+    return replace(seen, choice=replace(seen.choice, reason=f"{seen.choice.reason}; {source.reader.note}"))
 
 
 def _assess(

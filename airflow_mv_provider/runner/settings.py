@@ -37,7 +37,6 @@ class Settings:
     spark_remote : address of a Spark Connect server; None for Spark in this process
     connections : finds the connection of a source by its id; Airflow's hook gives Airflow's own
     is_s3_single_driver : only one Spark driver ever writes to a table on S3, so Delta's default log store is enough
-    overwrites_small : corrections of a small main are published by an overwrite where that is possible
     fingerprint_rows : rows of main from which fingerprints of them are kept; fewer are read and joined as fast
     """
 
@@ -52,7 +51,6 @@ class Settings:
     source_databases: tuple[str, ...] = ()
     spark_remote: str | None = None
     is_s3_single_driver: bool = False
-    overwrites_small: bool = True
     fingerprint_rows: int = 200_000
     connections: Lookup = field(default=of_environment, compare=False)
 
@@ -110,7 +108,6 @@ def from_environment(
         history_ms=_milliseconds(environ, "AMV_HISTORY_DAYS", settings.history_ms, "days", _CENTURY_DAYS),
         spark_remote=environ.get("AMV_SPARK_REMOTE") or None,
         is_s3_single_driver=_flag(environ, "AMV_S3_SINGLE_DRIVER"),
-        overwrites_small=_flag(environ, "AMV_OVERWRITE_SMALL", default=True),
         fingerprint_rows=_number(environ, "AMV_FINGERPRINT_ROWS", settings.fingerprint_rows),
     )
 
@@ -148,12 +145,11 @@ def _from_file(name: str | None) -> str | None:
         raise SettingError(f"{DATABASE_VARIABLE}_FILE", problem, hint="Check the secret's file.") from None
 
 
-def _flag(environ: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+def _flag(environ: Mapping[str, str], name: str) -> bool:
     value = environ.get(name, "").strip().lower()
     if value not in ("", "true", "false", "1", "0"):
-        hint = f"Set it to {str(not default).lower()}, or leave it out."
-        raise SettingError(name, f"{value!r} is neither true nor false.", hint=hint)
-    return value in ("true", "1") if value else default
+        raise SettingError(name, f"{value!r} is neither true nor false.", hint="Set it to true, or leave it out.")
+    return value in ("true", "1")
 
 
 def _number(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -57,10 +57,8 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
         UnsafeLocationError
     """
 
-    probe_note = ""
-    """What the last probe found that a person should see in the report, such as hidden files, which are not read."""
-    changes_note = ""
-    """What the last `changed` found that a person should see in the report, such as how much was computed again."""
+    note = ""
+    """What the last `probe` or `changed` found that a person should see in the report, such as hidden files."""
     must_follow = False
     """Changes were requested: `changed` returns them, even if reading everything costs less."""
     key: Sequence[str] = ()
@@ -127,15 +125,6 @@ class SourceReader(ABC, Generic[SourceT, FrontierT]):
             None if its states have no time of their own: it is as it is whenever it is looked at.
         """
         return None
-
-    def check_not_empty(self, frontier: FrontierT) -> None:
-        """Refuse a source that is empty at `frontier`, if an incomplete one would look like that.
-
-        Raises:
-            SourceNotFoundError
-            SourceFileError
-        """
-        return
 
     def knows_columns(self, frontier: FrontierT) -> bool:
         """True if the source's columns are known; False if there is nothing yet that shows them."""
@@ -213,6 +202,15 @@ class FileReader(SourceReader[SourceT, FrontierT]):
 
     `of_files` and `lines_of` are called if the projection computes each row from one row.
     """
+
+    @abstractmethod
+    def check_not_empty(self, frontier: FrontierT) -> None:
+        """Refuse a source without files or with an empty file: an incomplete upload would look like deleted rows.
+
+        Raises:
+            SourceNotFoundError
+            SourceFileError
+        """
 
     @abstractmethod
     def file_ids(self, frontier: FrontierT) -> Mapping[str, str]:

@@ -55,8 +55,8 @@ class TableSource:
         frontier: Frontier = self.reader.probe()
         if self.table.source.names:
             self.check_apart()
-        if not (self.table.guards.allow_empty or "allow_empty" in overrides):
-            self.reader.check_not_empty(frontier)
+        if self.files and not (self.table.guards.allow_empty or "allow_empty" in overrides):
+            self.files.check_not_empty(frontier)
         return frontier
 
     def check_apart(self) -> None:

@@ -198,11 +198,19 @@ def kept_actions(spark: SparkSession, actions: DataFrame, of: Versions, path: st
 
 
 def write(
-    spark: SparkSession, found: Main, actions: DataFrame, of: Versions, note: CommitNote, num_changes: int
+    spark: SparkSession,
+    found: Main,
+    actions: DataFrame,
+    of: Versions,
+    note: CommitNote,
+    *,
+    num_changes: int,
+    num_rows: int,
 ) -> None:
     """Apply actions to the history's current versions in one commit; its log decides whether that happened.
 
     num_changes : about how many actions there are
+    num_rows    : of main
     cost        : a scan of the current versions' keys, and a write of those that end and begin
     """
     view, present = f"mv_history_{note.refresh_id}", found_columns(spark, found)
@@ -210,9 +218,9 @@ def write(
     actions.createOrReplaceTempView(view)
     facts = MergeFacts(
         num_changes=num_changes,
-        num_bytes=1 << 62,
+        num_bytes=0,
         num_columns=len(of.columns),
-        num_rows=1 << 62,
+        num_rows=num_rows,
         inserts=True,
         has_null_keys=False,
         is_retry=False,

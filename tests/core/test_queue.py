@@ -13,29 +13,12 @@ from airflow_mv_provider.core.definition.table import changed_fields
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter, ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.scope.request import Request, parse_request
-from airflow_mv_provider.core.state import Admission, RefreshRecord, RefreshState
+from airflow_mv_provider.core.state import Admission, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from tests.conftest import a_table
+from tests.conftest import a_state, a_table
 
-FREE = RefreshState(
-    table_id=1,
-    phase=Phase.NORMAL,
-    epoch=3,
-    refresh_id=None,
-    owner_key=None,
-    owner_process=None,
-    owned_since_ms=None,
-    is_lease_live=False,
-    is_cancel_requested=False,
-    published_upper=0,
-    published_version=None,
-    published_commit=None,
-    published_hash=None,
-    published_totals=None,
-    covered=(),
-    is_main_trusted=False,
-)
+FREE = a_state()
 BUSY = replace(FREE, phase=Phase.REFRESHING, refresh_id="a" * 32, owner_key="owner", is_lease_live=True)
 DEAD = replace(BUSY, is_lease_live=False)
 WANTED = a_table(concurrency="join")

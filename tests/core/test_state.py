@@ -14,31 +14,21 @@ from airflow_mv_provider.core.plan import Clean, Compare, Fence, Publish, Stage,
 from airflow_mv_provider.core.progress.chunk import REST, Chunk
 from airflow_mv_provider.core.state import (
     Admission,
-    RefreshState,
     admit,
     is_fenced_by_last_publish,
     is_lease_live,
     is_main_as_published,
     next_epoch,
 )
+from tests.conftest import a_state
 
-STATE = RefreshState(
-    table_id=1,
+STATE = a_state(
     phase=Phase.MERGING,
-    epoch=3,
     refresh_id="a" * 32,
     owner_key="dag/run/1",
     owner_process="host:1",
     owned_since_ms=1,
     is_lease_live=True,
-    is_cancel_requested=False,
-    published_upper=0,
-    published_version=None,
-    published_commit=None,
-    published_hash=None,
-    published_totals=None,
-    covered=(),
-    is_main_trusted=False,
 )
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
 

@@ -9,22 +9,10 @@ import pytest
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter
-from airflow_mv_provider.core.state import RefreshState
 from airflow_mv_provider.core.submission import Step, is_answer, is_explained_by, next_step
+from tests.conftest import a_state
 
-NOBODY = dict.fromkeys(("refresh_id", "owner_key", "owner_process", "owned_since_ms"))
-FREE = RefreshState(
-    table_id=1,
-    phase=Phase.NORMAL,
-    epoch=3,
-    **NOBODY,
-    is_lease_live=False,
-    is_cancel_requested=False,
-    published_upper=0,
-    **dict.fromkeys(("published_version", "published_commit", "published_hash", "published_totals")),
-    covered=(),
-    is_main_trusted=True,
-)
+FREE = a_state(is_main_trusted=True)
 OWNED = dataclasses.replace(FREE, phase=Phase.MERGING, refresh_id="r", owner_key="me", is_lease_live=True)
 WAITER = Waiter(1, "other", "host:2", "dag", None, 0)
 

@@ -28,6 +28,18 @@ def good(prepared: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
+def ten_rows(prepared: Callable[..., Any]) -> Any:
+    """A table of ten rows that was published once."""
+
+    def build(lake: Any) -> None:
+        lake.write("SELECT id, 'a' AS v FROM range(10)")
+        lake.apply()
+        lake.refresh()
+
+    return prepared("ten-rows", build)
+
+
+@pytest.fixture
 def good_csv(prepared: Callable[..., Any]) -> Any:
     """A table that was published once, from one CSV file."""
 

@@ -21,13 +21,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(prepared):
-    def build(lake):
-        lake.write("SELECT id, 'a' AS v FROM range(10)")
-        lake.apply()
-        lake.refresh()
-
-    return prepared("ten-rows-to-drop", build)
+def table(ten_rows):
+    return ten_rows
 
 
 def drop(lake, **asked):

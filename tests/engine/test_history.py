@@ -12,7 +12,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import ArgumentError, HistoryError, MvError, NotPublishedError
 from airflow_mv_provider.report_text.row_history_text import row_versions_text
 from airflow_mv_provider.runner import crash_points
-from tests.conftest import dying_at
+from tests.conftest import dying_at, large_tables
 from tests.engine.versioned import Log, of_main, raw, versions, writes
 
 pytestmark = pytest.mark.slow
@@ -52,14 +52,14 @@ def table(lake: Any) -> Any:
 @pytest.mark.parametrize("deletes", ["close", "mark", "keep"])
 @pytest.mark.parametrize("is_large", [False, True])
 def test_every_version_of_every_row(lake, deletes, is_large):
-    lake = lake.as_large() if is_large else lake
-    lake.apply(history={"deletes": deletes}, guards=GUARDS)
     log = Log(deletes)
+    lake.apply(history={"deletes": deletes}, guards=GUARDS)
 
-    for state in STATES:
-        put(lake, state)
-        lake.refresh()
-        check(lake, log)
+    with large_tables(lake, is_large=is_large):
+        for state in STATES:
+            put(lake, state)
+            lake.refresh()
+            check(lake, log)
 
     assert lake.phase() == "NORMAL"
     assert lake.workspaces() == []

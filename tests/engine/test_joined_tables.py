@@ -13,6 +13,7 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import DuplicateKeyError, NullKeyError
 from tests.conftest import Crash
 from tests.engine.test_random_changes import FOREIGN, SCHEMA, SOURCE
+from tests.engine.test_small_tables import change, is_the_source
 
 pytestmark = pytest.mark.slow
 
@@ -28,13 +29,6 @@ def small(lake):
     return lake
 
 
-def change(lake):
-    """An update, a delete and an insert: three of 61 rows."""
-    lake.sql("UPDATE {t} SET v = 'new' WHERE id = 7", path="raw/orders")
-    lake.sql("DELETE FROM {t} WHERE id = 8", path="raw/orders")
-    lake.sql("INSERT INTO {t} VALUES (100, 1, 'more')", path="raw/orders")
-
-
 def joins(lake):
     """A refresh that took the join: main is the source, and no fingerprints of it are kept."""
     report = lake.refresh()
@@ -46,10 +40,6 @@ def joins(lake):
 
 def fingerprints(lake):
     return lake.store.state(lake.store.table("orders").id).published_totals.fingerprints
-
-
-def is_the_source(lake):
-    assert lake.rows("orders") == lake.rows("raw/orders")
 
 
 def is_compared_without_difference(lake):
@@ -70,12 +60,12 @@ def test_a_small_table_is_corrected_without_fingerprints(small):
 
 @pytest.mark.in_test_all
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), publishes=st.booleans())
-def test_main_follows_its_source(lake_factory, histories, publishes):
+@given(histories=st.lists(st.tuples(SOURCE, FOREIGN), min_size=2, max_size=3), is_merged=st.booleans())
+def test_main_follows_its_source(lake_factory, histories, is_merged):
     """Beside writes of others."""
     lake = lake_factory()
-    lake.settings = replace(lake.settings, overwrites_small=publishes)
-    lake.apply(chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
+    partition_by = ["p"] if is_merged else []
+    lake.apply(partition_by=partition_by, chunk_rows=4, guards={"allow_empty": True, "max_deleted_fraction": 1.0})
     for number, (source, foreign) in enumerate(histories):
         rows = [(key, *values) for key, values in source.items()]
         lake.write(lake.spark.createDataFrame(rows, SCHEMA))

@@ -12,15 +12,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(prepared):
-    def build(lake):
-        lake.write("SELECT id, 'a' AS v FROM range(10)")
-        lake.apply()
-        lake.refresh()
-
-    lake = prepared("ten-rows", build)
-    lake.write("SELECT id, 'b' AS v FROM range(10)")
-    return lake
+def table(ten_rows):
+    ten_rows.write("SELECT id, 'b' AS v FROM range(10)")
+    return ten_rows
 
 
 def waits(lake, caller, **asked) -> RefreshInProgressError:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.core.progress import publishing
+from tests.conftest import large_tables
 from tests.engine.versioned import of_main, versions
 
 pytestmark = pytest.mark.slow
@@ -49,9 +46,8 @@ FOREIGN = st.sampled_from(
     is_large=st.booleans(),
 )
 def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool) -> None:
-    with as_if_large() if is_large else nullcontext():
-        lake = lake_factory()
-        follow(lake.as_large() if is_large else lake, histories, partition_by=["p"] if is_partitioned else [])
+    with large_tables(lake_factory(), is_large=is_large) as lake:
+        follow(lake, histories, partition_by=["p"] if is_partitioned else [])
 
 
 @pytest.mark.in_test_all
@@ -59,9 +55,8 @@ def test_main_follows_its_source(lake_factory: Any, histories: Any, is_partition
 @given(histories=st.lists(st.tuples(_SOURCE_WITH_PARTS, FOREIGN), min_size=2, max_size=3), is_large=st.booleans())
 def test_progressive_main_follows_its_source(lake_factory: Any, histories: Any, is_large: bool) -> None:
     definition = {"key": ["id", "p"], "partition_by": ["p"], "publish": "progressive"}
-    with as_if_large() if is_large else nullcontext():
-        lake = lake_factory()
-        follow(lake.as_large() if is_large else lake, histories, **definition)
+    with large_tables(lake_factory(), is_large=is_large) as lake:
+        follow(lake, histories, **definition)
 
 
 @pytest.mark.in_test_all
@@ -76,19 +71,10 @@ def test_a_history_follows_main(
     lake_factory: Any, histories: Any, is_partitioned: bool, is_large: bool, deletes: str
 ) -> None:
     """Its versions are those of a few lines of Python, made of main's rows at the versions that it has reached."""
-    with as_if_large() if is_large else nullcontext():
-        lake = lake_factory()
-        lake = lake.as_large() if is_large else lake
+    with large_tables(lake_factory(), is_large=is_large) as lake:
         follow(lake, histories, partition_by=["p"] if is_partitioned else [], history={"deletes": deletes})
 
-    assert sorted(versions(lake), key=repr) == sorted(of_main(lake, deletes=deletes), key=repr)
-
-
-@contextmanager
-def as_if_large() -> Iterator[None]:
-    """Take the ways that pay for large tables only: fingerprints, a bitmap in the MERGE."""
-    with patch.object(publishing, "_MIN_ROWS_FOR_BITMAP", 0):
-        yield
+    assert versions(lake) == of_main(lake, deletes=deletes)
 
 
 def follow(lake: Any, histories: Any, **definition: Any) -> None:

@@ -24,13 +24,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def table(prepared):
-    def build(lake):
-        lake.write("SELECT id, 'a' AS v FROM range(10)")
-        lake.apply()
-        lake.refresh()
-
-    return prepared("ten-rows-to-move", build)
+def table(ten_rows):
+    return ten_rows
 
 
 def moved(lake: Any, how: Any = Path.rename) -> Path:

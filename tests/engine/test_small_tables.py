@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from airflow_mv_provider.core.approval.hold import Decision
@@ -78,16 +76,6 @@ def test_corrections_are_merged_where_main_shows_which_rows_changed(small, kept)
 
     assert operations(small)[0] == "MERGE"
     is_the_source(small)
-
-
-@pytest.mark.in_test_all
-def test_corrections_are_merged_where_the_installation_wants_it(small):
-    small.settings = replace(small.settings, overwrites_small=False)
-    change(small)
-
-    small.refresh()
-
-    assert operations(small)[0] == "MERGE"
 
 
 @pytest.mark.in_test_all
@@ -166,10 +154,10 @@ def test_foreign_write_meanwhile_is_corrected(small, at_point, point):
     assert again.rows_inserted + again.rows_updated + again.rows_deleted == 0
 
 
+@pytest.mark.large_tables
 @pytest.mark.in_test_all
 def test_foreign_write_that_changes_no_value_needs_no_second_commit(small, at_point):
     """The round after it finds nothing to correct; the publish before it is the fence of its epoch."""
-    small.settings = replace(small.settings, overwrites_small=False)
     change(small)
     at_point("publish.before", lambda: small.sql("UPDATE {t} SET v = v WHERE id = 3"))
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
+from airflow_mv_provider.core.state import TableRecord
 from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.models import Base
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import migrated_database
+from tests.metadata.rows import registered
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]
 POOLED = pytest.param("pgbouncer", marks=[pytest.mark.slow, pytest.mark.in_test_all])
@@ -67,3 +69,9 @@ def empty_engine(empty_address: str) -> Iterator[Engine]:
 @pytest.fixture
 def store(engine: Engine, clock: Any) -> Store:
     return Store(engine, clock.now)
+
+
+@pytest.fixture
+def table(store: Store) -> TableRecord:
+    """A table that was never refreshed."""
+    return registered(store)

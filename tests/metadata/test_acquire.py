@@ -19,11 +19,6 @@ from tests.metadata.rows import ERROR, LEASE_MS, a_caller, a_refresh, acquired, 
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
 
 
-@pytest.fixture
-def table(store):
-    return registered(store)
-
-
 def test_acquire_binds_the_source_and_takes_the_table_in_one_step(store, table, clock):
     refresh = a_refresh(table, upper=3, overrides=("allow_empty",), choice=Choice("corrections", "because"))
     caller = a_caller("dag/1", trigger="dag", user="ann")

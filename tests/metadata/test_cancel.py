@@ -25,11 +25,6 @@ from tests.metadata.rows import (
 )
 
 
-@pytest.fixture
-def table(store):
-    return registered(store)
-
-
 @pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
 def test_cancel_reaches_the_owner_with_its_next_heartbeat(store, table, phase):
     own = acquired(store, table)

@@ -11,11 +11,6 @@ from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundErro
 from tests.metadata.rows import LEASE_MS, a_caller, a_refresh, acquired, dump, registered, walk
 
 
-@pytest.fixture
-def table(store):
-    return registered(store)
-
-
 def begun(store, table) -> bool:
     return store.registry.begin_drop(store.state(table.id))
 

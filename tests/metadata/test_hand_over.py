@@ -9,14 +9,9 @@ from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Admission, Ownership, admit
 from airflow_mv_provider.metadata.models import RefreshAttemptRow
-from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, registered, walk
+from tests.metadata.rows import ERROR, LEASE_MS, a_caller, acquired, dump, handed_over, publish, walk
 
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
-
-
-@pytest.fixture
-def table(store):
-    return registered(store)
 
 
 @pytest.mark.parametrize("phase", AT_WORK)

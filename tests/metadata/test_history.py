@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
@@ -25,11 +23,6 @@ from tests.metadata.rows import (
 )
 
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def table(store):
-    return registered(store)
 
 
 def test_history_is_newest_first_and_the_tables_own(store, table, clock):

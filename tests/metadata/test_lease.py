@@ -7,12 +7,7 @@ from sqlalchemy import literal, select
 
 from airflow_mv_provider.core.state import Admission, Renewal, admit, is_lease_live
 from airflow_mv_provider.metadata import rows
-from tests.metadata.rows import LEASE_MS, a_caller, acquired, handed_over, registered
-
-
-@pytest.fixture
-def table(store):
-    return registered(store)
+from tests.metadata.rows import LEASE_MS, a_caller, acquired, handed_over
 
 
 @pytest.mark.parametrize(("passed_ms", "is_live"), [(0, True), (LEASE_MS // 2, True), (LEASE_MS + 1, False)])

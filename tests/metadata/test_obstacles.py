@@ -9,15 +9,10 @@ from airflow_mv_provider.core.health.health import HealthStatus
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.report_text.status_text import status_text, statuses_text
-from tests.metadata.rows import a_caller, a_refresh, acquired, registered, walk
+from tests.metadata.rows import a_caller, a_refresh, acquired, walk
 
 AWAY = ErrorReport("MV-SOURCE-UNAVAILABLE", "source: no answer.", "Start it.", True)
 DENIED = ErrorReport("MV-SOURCE-DENIED", "source: refused.", "Grant it.", False)
-
-
-@pytest.fixture
-def table(store):
-    return registered(store)
 
 
 def health(store):

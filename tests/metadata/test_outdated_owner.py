@@ -21,7 +21,6 @@ from tests.metadata.rows import (
     dump,
     handed_over,
     publish,
-    registered,
     walk,
 )
 
@@ -44,11 +43,6 @@ METHODS = {
     "abandon": (None, lambda store, own: store.abandon(own, Outcome.FAILED, ERROR, {"MERGING": 1.0})),
 }
 AT_WORK = [Phase.REFRESHING, Phase.MERGING, Phase.CLEANUP]
-
-
-@pytest.fixture
-def table(store):
-    return registered(store)
 
 
 def test_every_method_that_an_owner_has_is_here():

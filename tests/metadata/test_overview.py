@@ -24,11 +24,6 @@ from tests.metadata.rows import ERROR, FIRST, LEASE_MS, a_caller, a_refresh, acq
 HOURLY = {"freshness": {"target": 3600}}
 
 
-@pytest.fixture
-def table(store):
-    return registered(store)
-
-
 def the_line(store):
     [line] = store.overview().lines
     return line

@@ -9,11 +9,10 @@ import pytest
 from sqlalchemy import insert, select
 
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.state import RefreshState
 from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshChunkRow, RefreshRow
 from airflow_mv_provider.metadata.store import Store
-from tests.conftest import a_table
+from tests.conftest import a_state, a_table
 from tests.metadata.rows import LEASE_MS, acquired, dump, registered, walk
 
 OTHER_UUID = "6a1f6a7e-6d7a-4a0b-9f5e-0d6c1c5a3b11"
@@ -27,24 +26,7 @@ def test_new_table_has_its_definition_and_was_never_refreshed(store):
     assert table == store.table("gold.orders")
     assert (table.name, table.warehouse, table.location) == ("gold.orders", "/wh", "/wh/gold/orders")
     assert table.definition == definition
-    assert store.state(table.id) == RefreshState(
-        table_id=table.id,
-        phase=Phase.NORMAL,
-        epoch=0,
-        refresh_id=None,
-        owner_key=None,
-        owner_process=None,
-        owned_since_ms=None,
-        is_lease_live=False,
-        is_cancel_requested=False,
-        published_upper=0,
-        published_version=None,
-        published_commit=None,
-        published_hash=None,
-        published_totals=None,
-        covered=(),
-        is_main_trusted=False,
-    )
+    assert store.state(table.id) == a_state(table_id=table.id, epoch=0)
 
 
 def test_registering_again_changes_the_definition_alone(store):

@@ -18,11 +18,6 @@ ROWS = (RowChange("update", {"id": 1}, {"id": 1, "v": "\x00é"}, {"id": 1, "v": 
 SAMPLE = Sample(0, ROWS, {"v": 1})
 
 
-@pytest.fixture
-def table(store):
-    return registered(store)
-
-
 def test_the_newest_round_replaces_an_older_one(store, table):
     own = acquired(store, table)
     assert store.sample(own.refresh_id) is None

@@ -38,11 +38,6 @@ from tests.metadata.rows import (
 
 
 @pytest.fixture
-def table(store):
-    return registered(store)
-
-
-@pytest.fixture
 def own(store, table):
     return acquired(store, table)
 

@@ -182,7 +182,6 @@ def test_another_program_gets_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW__MV__HISTORY_DAYS", "30")
     monkeypatch.setenv("AIRFLOW__MV__SPARK_REMOTE", "sc://127.0.0.1:1")
     monkeypatch.setenv("AIRFLOW__MV__S3_SINGLE_DRIVER", "true")
-    monkeypatch.setenv("AIRFLOW__MV__OVERWRITE_SMALL", "false")
     monkeypatch.setenv("AIRFLOW__MV__FINGERPRINT_ROWS", "9")
     monkeypatch.setenv("AIRFLOW__MV__WAREHOUSE", str(tmp_path))
     hook = MvHook()

@@ -15,7 +15,7 @@ import pytest
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.runner import crash_points
-from tests.conftest import dying_at
+from tests.conftest import dying_at, large_tables
 from tests.engine.versioned import of_main, versions
 from tests.scenarios.conftest import check_invariants, log_of
 
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.victim("refresh crashed")]
 IN_TEST_ALL = pytest.mark.in_test_all
 # Each kind of commit in `make test`; the others differ from these in how they find the difference.
 SHOWN = {
-    *("merge without inserts", "overwrite of a small table", "replacement"),
-    *("with an error table", "with a history"),
+    *("merge without inserts", "overwrite of a small table", "merge into a large table"),
+    *("replacement", "with an error table", "with a history"),
 }
 
 _PARTITIONED = {"partition_by": ["p"], "chunk_rows": 20}
@@ -84,18 +84,21 @@ class Way:
     Attributes:
         operation: The commit that publishes it, in main's log.
         is_kept: A takeover after the seal goes on in the same way; otherwise it merges.
+        is_large: The table is handled as one of many rows.
     """
 
     change: Callable[[Any, int], None]
     operation: str
     definition: dict[str, Any]
     is_kept: bool = True
+    is_large: bool = False
 
 
 WAYS = {
     "merge without inserts": Way(_write(_SOME, "{n}", "100"), "MERGE", _PARTITIONED),
     "merge of inserts alone": Way(_write(_SAME, "0", "40 + {n}"), "MERGE", {}),
     "overwrite of a small table": Way(_write(_SOME, "{n}", "{n} + 40"), "WRITE", {}, is_kept=False),
+    "merge into a large table": Way(_write(_SOME, "{n}", "{n} + 40"), "MERGE", {}, is_large=True),
     "replacement": Way(_write(_ALL, "{n}", "{n} + 40"), "WRITE", {"strategy": "replace"}),
     "replacement of partitions": Way(_write(_ALL, "{n}", "{n} + 40"), "WRITE", _PARTITIONED | {"strategy": "replace"}),
     "changes that the source lists": Way(_change_by_commits, "MERGE", _PARTITIONED),
@@ -115,11 +118,17 @@ WAYS = {
 }
 
 
+@pytest.fixture
+def how(lake, way):
+    with large_tables(lake, is_large=WAYS[way].is_large):
+        yield WAYS[way]
+
+
 @pytest.mark.parametrize("when", ["after", pytest.param("before", marks=IN_TEST_ALL)])
 @pytest.mark.parametrize("way", [each if each in SHOWN else pytest.param(each, marks=IN_TEST_ALL) for each in WAYS])
-def test_refresh_that_dies_at_each_of_its_durable_writes_comes_out_right(lake, way, when):
+def test_refresh_that_dies_at_each_of_its_durable_writes_comes_out_right(lake, how, when):
     """In what a takeover would publish in another way, each owner after the seal dies in a refresh of its own."""
-    how, number = WAYS[way], 0
+    number = 0
     how.change(lake, number)
     lake.apply(**how.definition)
     lake.refresh()
@@ -127,6 +136,7 @@ def test_refresh_that_dies_at_each_of_its_durable_writes_comes_out_right(lake, w
     how.change(lake, number)
     points = [point for point in points_on_the_way(lake) if point.endswith(when)]
     assert last_publish(lake) == how.operation
+    assert bool(lake.store.state(lake.store.table("orders").id).published_totals.fingerprints) is how.is_large
     died: set[str] = set()
 
     for group in [points] if how.is_kept else in_groups(points):

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from airflow_mv_provider.core.definition.identifier import check_column_name
+
+_CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
+
+
+def _is_id(conn_id: str) -> str:
+    if not re.fullmatch(_CONN_ID, conn_id):
+        raise ValueError("this is not a connection's id: letters, digits and underscores")
+    return conn_id
+
+
+ConnectionId = Annotated[str, AfterValidator(_is_id), Field(json_schema_extra={"pattern": _CONN_ID})]
 
 
 class Part(BaseModel):

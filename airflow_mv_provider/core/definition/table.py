@@ -19,9 +19,9 @@ from airflow_mv_provider.core.definition.identifier import check_catalog_name, c
 from airflow_mv_provider.core.definition.kinds import SourceKind, kind_of_source, kinds
 from airflow_mv_provider.core.definition.problems import kind_of, problems_of, sentence
 from airflow_mv_provider.core.definition.source import Part, Source
+from airflow_mv_provider.core.strategy_names import RequestedStrategy
 from airflow_mv_provider.exceptions import DefinitionError
 
-RequestedStrategy = Literal["auto", "corrections", "replace", "incremental"]
 Approval = Literal["never", "guards", "schema", "always"]
 if TYPE_CHECKING:
     AnySource = Source

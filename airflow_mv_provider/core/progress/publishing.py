@@ -1,18 +1,19 @@
-"""How a refresh's corrections are published: one pure decision for an overwrite instead, and one for the MERGE's form.
+"""How a refresh is published: pure decisions for the two overwrites, and one for the MERGE's form.
 
+    replacement                 most rows differ, or main is empty: all of its rows are replaced
     overwrite of a small main   the fixed cost of a MERGE, several Spark jobs, is most of a small table's refresh
     MERGE, changes broadcast    few changes, none of them inserts: main is not shuffled
     MERGE with a bitmap         inserts, or more changes: the rows of main that cannot match are kept out of the join
     MERGE                       both sides are sorted by key
 
 All publish the same rows in one commit. For a small main an overwrite writes about the same bytes as a MERGE, because
-its rows lie in few files; a MERGE is kept where somebody may rely on its kind of commit. A main of which most rows
-change is overwritten by another decision, before anything is compared: `core.strategy`.
+its rows lie in few files; a MERGE is kept where somebody may rely on its kind of commit. A replacement is decided on
+before the rows are compared, from what `core.strategy` expects and their totals show; else after it, from exact counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_mv_provider.core import cost
@@ -20,7 +21,8 @@ from airflow_mv_provider.core.commits import FEED_PROPERTY
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.scope.scope import Scope
-from airflow_mv_provider.core.strategy import replace_obstacle
+from airflow_mv_provider.core.strategy import Choice, count_obstacle, replace_obstacle
+from airflow_mv_provider.core.strategy_names import Strategy
 
 # By these main's readers see which rows have changed: with an overwrite they would see all of them.
 _ROW_BY_ROW = (FEED_PROPERTY, "delta.enableRowTracking")
@@ -28,6 +30,75 @@ _MIN_ROWS_FOR_BITMAP = 200_000
 MAX_BITMAP_KEYS = (1 << 24) * 2 // 3  # with this many keys in the largest bitmap, about half of all rows pass
 _MAX_BROADCAST_BYTES = 32 << 20  # of Parquet files; in memory their rows take a few times as much
 _MAX_BROADCAST_VALUES = 10_000_000  # in memory a value takes 8 bytes even if it is NULL
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceFacts:
+    """What decides whether a refresh of all rows replaces main's.
+
+    dropped      : columns that main loses
+    is_evolving  : main gains a column, or a column's type changes
+    own_columns  : columns of main that the source lacks
+    is_empty     : main has no rows
+    is_adopting  : main was not published before
+    may_be_held  : a person may have to decide about its changes
+    """
+
+    choice: Choice
+    dropped: Sequence[str]
+    is_evolving: bool
+    own_columns: Sequence[str]
+    is_empty: bool
+    is_adopting: bool
+    may_be_held: bool
+
+
+def may_replace(table: RefreshableTable, scope: Scope, facts: ReplaceFacts) -> bool:
+    """True if main's rows may be replaced by the source's without a comparison of them."""
+    wanted = facts.choice.wanted
+    if facts.dropped:
+        return True
+    if replace_obstacle(table, scope) is not None or wanted == "corrections" or facts.is_evolving:
+        return False
+    if facts.is_empty:
+        return True
+    if facts.own_columns or facts.is_adopting or facts.may_be_held or count_obstacle(table) is not None:
+        return False  # changed rows must be counted one by one, or listed; the keys of an adopted table are compared
+    return "replace" in (wanted, facts.choice.strategy)
+
+
+def is_worth_replacing(facts: ReplaceFacts, num_rows: int, num_changes: int | None) -> bool:
+    """True if main's rows, which may be replaced, are replaced without a comparison of them.
+
+    num_rows    : of the source
+    num_changes : as their totals show; None if these are not known
+    """
+    if facts.is_empty or facts.dropped or facts.choice.wanted == "replace" or num_changes is None:
+        return True
+    return cost.is_worth_replacing(num_rows, num_changes)
+
+
+def strategy_of_changes(
+    table: RefreshableTable, scope: Scope, facts: ReplaceFacts, num_rows: int, num_changes: int | None
+) -> tuple[Strategy, str]:
+    """Return the strategy of a refresh that has read all rows, and its reason.
+
+    num_rows    : of the source
+    num_changes : found by a comparison of its rows with main's; None if they replace these without one
+    """
+    if facts.dropped:
+        return "replace", f"the table is rewritten without {', '.join(facts.dropped)}"
+    if num_changes is None:
+        return "replace", "most rows are expected to differ"
+    if facts.is_evolving:
+        return "corrections", "the table's columns change in a MERGE"
+    if facts.own_columns and not facts.is_empty:
+        return "corrections", f"replacing the table would lose {', '.join(facts.own_columns)}, which the source lacks"
+    # If they are held, a person may want the deletes left out.
+    must_merge = facts.choice.wanted == "corrections" or facts.is_adopting or facts.may_be_held
+    if must_merge or replace_obstacle(table, scope) is not None or not cost.is_worth_replacing(num_rows, num_changes):
+        return "corrections", "staging showed that most rows are the same"
+    return "replace", "staging showed that most rows differ"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_mv_provider.core.approval.check import CheckResult
-from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.guard import NullCount
 from airflow_mv_provider.core.progress.published import Kept
 from airflow_mv_provider.core.progress.totals import Totals, total
+from airflow_mv_provider.core.strategy_names import Strategy
 
 
 @dataclass(frozen=True, slots=True)

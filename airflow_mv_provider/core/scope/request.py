@@ -9,16 +9,16 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from airflow_mv_provider.core.definition.table import RefreshableTable, RequestedStrategy
+from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope, asked_scope, check_scope
 from airflow_mv_provider.core.state import RefreshRecord
+from airflow_mv_provider.core.strategy_names import REQUESTED, RequestedStrategy
 from airflow_mv_provider.exceptions import ArgumentError
 
-STRATEGIES: tuple[RequestedStrategy, ...] = get_args(RequestedStrategy)
 PARAMS = (
     "read_only",
     "overrides",
@@ -73,8 +73,8 @@ class Request:
         for name in ("read_only", "force", "is_stale_only", "hold", "reload"):
             if not isinstance(getattr(self, name), bool):
                 raise refused(name, getattr(self, name), "Use true or false.")
-        if self.strategy is not None and self.strategy not in STRATEGIES:
-            raise refused("strategy", self.strategy, f"Strategies: {', '.join(STRATEGIES)}.")
+        if self.strategy is not None and self.strategy not in REQUESTED:
+            raise refused("strategy", self.strategy, f"Strategies: {', '.join(REQUESTED)}.")
         for guard in self.overrides:
             if guard not in GUARD_NAMES:
                 raise refused("overrides", guard, f"Guards: {', '.join(GUARD_NAMES)}.")

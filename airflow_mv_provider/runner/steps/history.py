@@ -217,7 +217,8 @@ class HistoryTable:
 
     def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> None:
         self._enable(own)
-        history.write(self._work.spark, self._table, actions, own, note, num_changes)
+        num_rows = self._work.seal.num_rows
+        history.write(self._work.spark, self._table, actions, own, note, num_changes=num_changes, num_rows=num_rows)
 
     def _enable(self, own: Versions) -> None:
         """Enable the table features that the history needs for columns that it gets; see `Publisher`."""

@@ -20,8 +20,6 @@ def is_rewritten(work: Work, layout: Layout, properties: Mapping[str, str], coun
     properties : main's, at the fence
     counts     : of all recorded corrections
     """
-    if not work.settings.overwrites_small:
-        return False
     facts = RewriteFacts(
         counts=counts,
         properties=properties,

@@ -17,9 +17,8 @@ from typing import assert_never
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core import cost, strategy
+from airflow_mv_provider.core import strategy
 from airflow_mv_provider.core.changeset import SignedRows, Units, Upserts, Whole
-from airflow_mv_provider.core.cost import Strategy
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX
 from airflow_mv_provider.core.frontier import Frontier
@@ -34,9 +33,16 @@ from airflow_mv_provider.core.progress.published import (
     layers_below,
     shard_count,
 )
+from airflow_mv_provider.core.progress.publishing import (
+    ReplaceFacts,
+    is_worth_replacing,
+    may_replace,
+    strategy_of_changes,
+)
 from airflow_mv_provider.core.progress.recorded import RecordedChunk
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
 from airflow_mv_provider.core.progress.totals import Totals, total, with_added
+from airflow_mv_provider.core.strategy_names import Strategy
 from airflow_mv_provider.exceptions import (
     DefinitionError,
     EngineError,
@@ -118,6 +124,14 @@ class _Read:
     files: source_files.Files | None = None
     was_joined: bool = False
 
+    @property
+    def num_changes(self) -> int | None:
+        """How many rows differ; None if main is overwritten without a comparison."""
+        if self.overwritten is not None:
+            return None
+        parts = self.written.partitions.values() if self.written else ()
+        return sum(part.inserted + part.updated + part.deleted for part in parts)
+
 
 def stage(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
     """Read what the refresh's strategy reads, and compute its totals and corrections.
@@ -139,7 +153,7 @@ def _staged(work: Work, fenced: FencedMain, errors: ErrorTable) -> Staged:
             seal = _seal(work, fenced, found, "incremental")
             if work.has_bad_events:
                 seal = replace(seal, rejected=errors.collect_events(work.copied_events))
-            note = work.source.reader.changes_note
+            note = work.source.reader.note
             staged = _ready(work, fenced, checking.checked(work, seal), found)
             return replace(staged, reason=f"{work.refresh.choice.reason}; {note}") if note else staged
         problem = found
@@ -292,16 +306,18 @@ def _unreadable(work: Work, error: MvError, *, may_compare: bool = False) -> str
 
 
 def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str | None) -> Staged:
-    layout, published = work.layout, fenced.published()
+    layout, facts = work.layout, _replace_facts(work, fenced)
     partitions.check_values(work.spark, layout)  # before the rows, whose scope may be planned with these values
     rows = work.source_rows(fenced.base)
     with durable(Write.STAGING):
-        found = _read_all(work, fenced, rows, published)
+        found = _read_all(work, fenced, rows, facts)
     collected = errors.collect()
     work.source.reader.verify(work.refresh.frontier)
     main = delta.read(work.spark, work.table.main, fenced.base)
     _check_keys(work, found, main)
-    chosen, reason = _strategy(work, fenced, found)
+    chosen, reason = strategy_of_changes(
+        *(work.definition, work.refresh.scope, facts), total(found.partitions.values()).num_rows, found.num_changes
+    )
     seal = replace(_seal(work, fenced, found, chosen), rejected=collected)
     seal = checking.checked(work, seal)
     has_frozen = work.definition.frozen_before is not None
@@ -313,10 +329,10 @@ def _everything(work: Work, fenced: FencedMain, errors: ErrorTable, problem: str
     return replace(staged, frozen=differing, reason=f"{choice.reason}; {why}" if why else None)
 
 
-def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Published | None) -> _Read:
+def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, facts: ReplaceFacts) -> _Read:
     """Read the source's rows, and compare them with main's unless main is overwritten anyway."""
     layout, choice, definition = work.layout, work.refresh.choice, work.definition
-    known, before = _known(work, published), None
+    known, before = _known(work, fenced.published()), None
     determinism = work.source.reader.determinism(work.refresh.frontier)
     is_by_file = work.is_copied and strategy.is_file_by_file(definition, work.refresh.scope, determinism)
     in_files = work.source.files if is_by_file else None
@@ -330,18 +346,18 @@ def _read_all(work: Work, fenced: FencedMain, rows: DataFrame, published: Publis
     hashed, copy, files = _read_once(work, rows, ids or {})
     found = _Read({}, copy=copy, hashed=hashed, files=files)
     main = layout.shaped(partitions.in_scope(delta.read(work.spark, work.table.main, fenced.base), layout))
-    summed = None
-    if fenced.is_empty or _may_overwrite(work):
+    may_overwrite, summed = may_replace(definition, work.refresh.scope, facts), None
+    if facts.is_empty or may_overwrite:
         summed = whole.summed_up(hashed, layout, None if choice.wanted == "replace" else known)
-    if summed is not None and (fenced.is_empty or _is_worth_overwriting(work, summed)):
+    if summed is not None and is_worth_replacing(facts, total(summed.partitions.values()).num_rows, summed.num_changes):
         if summed.null_keys:
             raise keys.null_key(hashed, definition, summed.null_keys)
         parts = summed.partitions
         is_same = known is not None and with_added({}, parts) == with_added({}, known.partitions)
         if is_same and not layout.dropped:
             return replace(found, partitions=parts)
-        if fenced.is_empty:
-            return _loaded(work, replace(found, partitions=parts))
+        if facts.is_empty:
+            return _loaded(work, replace(found, partitions=parts), may_overwrite=may_overwrite)
         if layout.dropped or total(parts.values()).num_rows:
             counts, is_unique = keys.counted(hashed, main, definition)
             if sum(each.desired for each in counts.values()) != total(parts.values()).num_rows:
@@ -380,8 +396,8 @@ def _read_once(
     return hashed.drop(marking.IN_FILE), copy, source_files.of_rows(work, hashed, ids)
 
 
-def _loaded(work: Work, found: _Read) -> _Read:
-    """Return how rows come into a main that is empty: by an overwrite if that is possible.
+def _loaded(work: Work, found: _Read, *, may_overwrite: bool) -> _Read:
+    """Return how rows come into a main that is empty.
 
     found  : the rows and their totals
     raises : DuplicateKeyError
@@ -391,8 +407,7 @@ def _loaded(work: Work, found: _Read) -> _Read:
     if not total(found.partitions.values()).num_rows and not layout.dropped:
         return found
     keys.check_unique(hashed, table)
-    may_overwrite = strategy.replace_obstacle(table, work.refresh.scope) is None and not layout.is_evolving
-    if layout.dropped or (may_overwrite and work.refresh.choice.wanted != "corrections"):
+    if may_overwrite:
         counts = {name: Counts(each.num_rows, 0, each.num_rows) for name, each in found.partitions.items()}
         return replace(found, overwritten=counts)
     path = work.unwritten("changes")
@@ -401,24 +416,16 @@ def _loaded(work: Work, found: _Read) -> _Read:
     return replace(found, written=recorded_changes.measured(work.spark, layout, path))
 
 
-def _may_overwrite(work: Work) -> bool:
-    """True if main may be overwritten without a comparison of rows, if most of them differ."""
-    layout, wanted = work.layout, work.refresh.choice.wanted
-    if layout.dropped:
-        return True
-    if strategy.replace_obstacle(work.definition, work.refresh.scope) is not None or wanted == "corrections":
-        return False
-    if layout.is_evolving or layout.left_alone:
-        return False
-    if strategy.count_obstacle(work.definition) is not None or may_come_to_wait(work) or work.is_adopting:
-        return False  # changed rows must be counted one by one, or listed; the keys of an adopted table are compared
-    return wanted == "replace" or work.refresh.choice.strategy == "replace"
-
-
-def _is_worth_overwriting(work: Work, summed: whole.Summed) -> bool:
-    if work.layout.dropped or work.refresh.choice.wanted == "replace" or summed.num_changes is None:
-        return True
-    return cost.is_worth_replacing(total(summed.partitions.values()).num_rows, summed.num_changes)
+def _replace_facts(work: Work, fenced: FencedMain) -> ReplaceFacts:
+    return ReplaceFacts(
+        choice=work.refresh.choice,
+        dropped=work.layout.dropped,
+        is_evolving=work.layout.is_evolving,
+        own_columns=work.layout.left_alone,
+        is_empty=fenced.is_empty,
+        is_adopting=work.is_adopting,
+        may_be_held=may_come_to_wait(work),
+    )
 
 
 def _check_keys(work: Work, found: _Read, main: DataFrame) -> None:
@@ -441,28 +448,6 @@ def _check_storable(work: Work, written: Written) -> None:
     """Refuse partition values of new rows that Delta would store as other values."""
     changes = recorded_changes.read(work.spark, work.layout, written.path)
     keys.check_storable(work.definition, written.partitions, changes.where(corrections.brings_row()))
-
-
-def _strategy(work: Work, fenced: FencedMain, found: _Read) -> tuple[Strategy, str]:
-    """Return the strategy and its reason, decided from how many rows were found to differ."""
-    layout, definition = work.layout, work.definition
-    if layout.dropped:
-        return "replace", f"the table is rewritten without {', '.join(layout.dropped)}"
-    if found.overwritten is not None:
-        return "replace", "most rows are expected to differ"
-    if layout.is_evolving:
-        return "corrections", "the table's columns change in a MERGE"
-    if layout.left_alone and not fenced.is_empty:
-        return "corrections", f"replacing the table would lose {', '.join(layout.left_alone)}, which the source lacks"
-    same: tuple[Strategy, str] = ("corrections", "staging showed that most rows are the same")
-    if found.written is None or strategy.replace_obstacle(definition, work.refresh.scope) is not None:
-        return same
-    if work.refresh.choice.wanted == "corrections" or work.is_adopting or may_come_to_wait(work):
-        return same  # a person may want the deletes left out
-    num_changes = sum(part.inserted + part.updated + part.deleted for part in found.written.partitions.values())
-    if not cost.is_worth_replacing(total(found.partitions.values()).num_rows, num_changes):
-        return same
-    return "replace", "staging showed that most rows differ"
 
 
 # -- the seal ----------------------------------------------------------------------------------------------------------

@@ -68,9 +68,9 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         found = listed(self._spark, self._location)
         warehouse, roots = self._roots
         check_no_table(self._spark, self._location, (warehouse, *roots), found.all_paths)
-        self.probe_note = ignored_text(found.hidden_files) if found.hidden_files else ""
-        if self.probe_note:
-            log.warning("%s: %s", self._location, self.probe_note)
+        self.note = ignored_text(found.hidden_files) if found.hidden_files else ""
+        if self.note:
+            log.warning("%s: %s", self._location, self.note)
         for file in found.frontier.files:
             if "://" not in file.path:
                 check_link(file.path, *self._roots)
@@ -79,12 +79,9 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         return self._fingerprinted(found.frontier)
 
     def check_not_empty(self, frontier: FilesFrontier) -> None:
-        """Refuse a source without files or with an empty file: an incomplete upload would look like deleted rows.
-
-        raises : SourceNotFoundError, SourceFileError
-        """
+        """See `FileReader`."""
         if not frontier.files:
-            problem = f"there is no file at {self._location}" + (f"; {self.probe_note}" if self.probe_note else "")
+            problem = f"there is no file at {self._location}" + (f"; {self.note}" if self.note else "")
             hint = "Check the path. With `allow_empty`, a folder without files is a source without rows."
             raise SourceNotFoundError("source", f"{problem}.", hint=hint)
         if empty := next((file.path for file in frontier.files if not file.num_bytes), None):

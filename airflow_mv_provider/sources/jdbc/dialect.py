@@ -61,6 +61,9 @@ class Reading:
 class Dialect(ABC):
     """One product's database, of one source. `hold` keeps a connection until `release`."""
 
+    obstacle = "changed rows are found in PostgreSQL only"
+    """Why the rows that changed between two states cannot be found, unless it is a `FollowedDialect`."""
+
     @abstractmethod
     def inspect(self) -> Found:
         """Return the source's present state and columns, with a connection that is closed again.
@@ -72,25 +75,6 @@ class Dialect(ABC):
     def hold(self) -> Reading:
         """Fix one state of the source for all reads until `release`; raises the errors of `inspect`."""
 
-    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
-        """Return why the rows that changed between two states of this database cannot be found; None if they can."""
-        return "changed rows are found in PostgreSQL only"
-
-    def changed(self, since: JdbcFrontier, last: int | Decimal | None) -> str:
-        """Return a condition that holds for each row of the state of `hold` that came or changed after `since`.
-
-        last : the greatest watermark in main: days or microseconds since 1970, or a number; None if there is none
-        """
-        raise NotImplementedError
-
-    def count(self) -> int:
-        """Return the number of rows in the state of `hold`; raises the errors of `inspect`."""
-        raise NotImplementedError
-
-    def is_unique(self, columns: Sequence[str]) -> bool:
-        """Return whether the database allows no two rows with equal values of these columns."""
-        return False
-
     @abstractmethod
     def check(self) -> None:
         """Check that the state of `hold` is still held.
@@ -101,6 +85,29 @@ class Dialect(ABC):
     @abstractmethod
     def release(self) -> None:
         """Release what `hold` has fixed; nothing happens if there is nothing."""
+
+
+class FollowedDialect(Dialect):
+    """A database that shows which rows came or changed."""
+
+    @abstractmethod
+    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
+        """Return why the rows that changed between two states of this database cannot be found; None if they can."""
+
+    @abstractmethod
+    def changed(self, since: JdbcFrontier, last: int | Decimal | None) -> str:
+        """Return a condition that holds for each row of the state of `hold` that came or changed after `since`.
+
+        last : the greatest watermark in main: days or microseconds since 1970, or a number; None if there is none
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of rows in the state of `hold`; raises the errors of `inspect`."""
+
+    @abstractmethod
+    def is_unique(self, columns: Sequence[str]) -> bool:
+        """Return whether the database allows no two rows with equal values of these columns."""
 
 
 def check_known(columns: Sequence[str], named: Mapping[str, str]) -> None:

@@ -77,6 +77,8 @@ _GONE = (1053, 1927, 2006, 2013)  # the server shuts down, was killed, or is not
 class MariaDb(Dialect):
     """A table or a query of a MariaDB database."""
 
+    obstacle = "MariaDB is read by one connection: changed rows, their number and all keys would be of different times"
+
     def __init__(self, source: Jdbc, credentials: Credentials) -> None:
         if source.split is not None:
             hint = "Leave `split` out."
@@ -126,10 +128,6 @@ class MariaDb(Dialect):
         # Spark quotes names as MariaDB does only where the address is MySQL's.
         url = f"jdbc:mysql://{address}:{mine.port or 3306}/?permitMysqlScheme"
         return Reading(found, url, _DRIVER, self._relation(), options)
-
-    def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
-        """See `Dialect`."""
-        return "MariaDB is read by one connection: changed rows, their number and all keys would be of different times"
 
     def check(self) -> None:
         """See `Dialect`."""

@@ -15,9 +15,8 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from airflow_mv_provider.core.definition.source import Ingested, Part, Source, requires_type
+from airflow_mv_provider.core.definition.source import ConnectionId, Ingested, Part, Source, requires_type
 
-_CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
 _BEGINS_QUERY = re.compile(r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+(?:\(|(?:select|with|values)\b)", re.IGNORECASE | re.DOTALL)
 _TYPE = r"^(STRING|BOOLEAN|INT|BIGINT|DOUBLE|DATE|TIMESTAMP|DECIMAL\((3[0-8]|[12]\d|[1-9]),(3[0-8]|[12]?\d)\))$"
 
@@ -49,9 +48,8 @@ class Jdbc(Source):
     not_content |= {"ingestion"}
 
     type: Literal["jdbc"] = "jdbc"
-    conn_id: str = Field(
+    conn_id: ConnectionId = Field(
         description="Airflow's connection, of type postgres, mysql or sqlite; on the command line AIRFLOW_CONN_<ID>.",
-        json_schema_extra={"pattern": _CONN_ID},
         examples=["shop"],
     )
     table: str | None = Field(
@@ -138,13 +136,6 @@ class Jdbc(Source):
     def ingested(self) -> Ingested | None:
         """See `Source`."""
         return self.ingestion
-
-    @field_validator("conn_id")
-    @classmethod
-    def _is_id(cls, conn_id: str) -> str:
-        if not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("this is not a connection's id: letters, digits and underscores")
-        return conn_id
 
     @field_validator("table")
     @classmethod

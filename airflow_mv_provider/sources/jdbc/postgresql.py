@@ -27,7 +27,7 @@ from airflow_mv_provider.exceptions import DefinitionError, DependencyError, MvE
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.jdbc import postgres_types
 from airflow_mv_provider.sources.jdbc.dialect import (
-    Dialect,
+    FollowedDialect,
     Found,
     Reading,
     check_exact,
@@ -105,7 +105,7 @@ class Exported(Protocol):
     def snapshot(self) -> str | None: ...
 
 
-class PostgreSql(Dialect):
+class PostgreSql(FollowedDialect):
     """A table or a query of a PostgreSQL database.
 
     shared : reads in this snapshot, instead of one of its own
@@ -153,14 +153,14 @@ class PostgreSql(Dialect):
         return Reading(found, f"jdbc:postgresql://{address}", _DRIVER, relation, options, split, predicates)
 
     def change_obstacle(self, since: JdbcFrontier, until: JdbcFrontier) -> str | None:
-        """See `Dialect`."""
+        """See `FollowedDialect`."""
         is_by_xmin = self._source.change_method == "xmin"
         if is_by_xmin and self._without_xmin is not None:
             return self._without_xmin
         return obstacle_between(since, until, is_by_xmin=is_by_xmin)
 
     def changed(self, since: JdbcFrontier, last: int | Decimal | None) -> str:
-        """See `Dialect`."""
+        """See `FollowedDialect`."""
         if self._source.change_method == "xmin":
             return written_since(since.token.partition(" ")[0], self._text)
         if last is None:
@@ -174,13 +174,13 @@ class PostgreSql(Dialect):
         return f"({it} >= {bound.format(f'({last - (overlap or 0)})')} OR {it} IS NULL)"
 
     def count(self) -> int:
-        """See `Dialect`."""
+        """See `FollowedDialect`."""
         with self.errors(), self._connect(_IMPORT.format(self._snapshot)) as connection:
             (found,) = _row(connection, f"SELECT count(*) FROM {self._relation()} AS mv_source")  # nosec B608  # the author's
         return int(found)
 
     def is_unique(self, columns: Sequence[str]) -> bool:
-        """See `Dialect`."""
+        """See `FollowedDialect`."""
         if self._source.table is None or self._holder is None:
             return False
         with self.errors():

@@ -14,7 +14,7 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import ConnectionUnknownError, DefinitionError, SourceChangedError
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading
+from airflow_mv_provider.sources.jdbc.dialect import Dialect, FollowedDialect, Found, Reading
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.mariadb import MariaDb
 from airflow_mv_provider.sources.jdbc.model import Jdbc
@@ -113,7 +113,8 @@ class JdbcReader(SharingReader[Jdbc, JdbcFrontier]):
             return Whole()
         if not isinstance(since, JdbcFrontier) or since.database != until.database:
             return Whole("another database answers than at the last publish", is_another=True)
-        obstacle = self._dialect.change_obstacle(since, until)
+        dialect = self._dialect
+        obstacle = dialect.change_obstacle(since, until) if isinstance(dialect, FollowedDialect) else dialect.obstacle
         if obstacle is None and not self.determinism(until).is_by_row:
             obstacle = MORE_THAN_ROWS
         return Upserts() if obstacle is None else Whole(obstacle)
@@ -124,22 +125,27 @@ class JdbcReader(SharingReader[Jdbc, JdbcFrontier]):
         cost : a scan of one column of main, if there is a watermark; and of the table in the database, without an index
         """
         held = self._hold(until).found.frontier  # a later state than `until`: the table may have been truncated since
-        if obstacle := self._dialect.change_obstacle(since, held):
+        if obstacle := self._followed.change_obstacle(since, held):
             raise SourceChangedError("source", f"{obstacle}.")
-        condition = self._dialect.changed(since, self._last(main))
+        condition = self._followed.changed(since, self._last(main))
         return projected(self._rows(until, condition), self._source.select)
 
     def num_rows(self, frontier: JdbcFrontier) -> int:
         """Return the number of rows, which the database counts; see `SourceReader`."""
         self._hold(frontier)
         if self._num_rows is None:
-            self._num_rows = self._dialect.count()
+            self._num_rows = self._followed.count()
         return self._num_rows
 
     def is_unique(self, key: Sequence[str]) -> bool:
         """Return whether the table has a unique index on the key; see `SourceReader`."""
         is_as_stored = self._source.select is None and not self._source.columns.keys() & set(key)
-        return is_as_stored and self._dialect.is_unique(key)
+        return is_as_stored and self._followed.is_unique(key)
+
+    @property
+    def _followed(self) -> FollowedDialect:
+        assert isinstance(self._dialect, FollowedDialect)
+        return self._dialect
 
     def _last(self, main: DataFrame) -> int | Decimal | None:
         """Return the greatest watermark in main; see `Dialect.changed`."""

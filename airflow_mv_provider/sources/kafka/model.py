@@ -17,11 +17,10 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from airflow_mv_provider.core.definition.problems import nearest
-from airflow_mv_provider.core.definition.source import Ingested, Part, Source, requires_type
+from airflow_mv_provider.core.definition.source import ConnectionId, Ingested, Part, Source, requires_type
 from airflow_mv_provider.sources.files.model import OPTIONS, option_value
 
 Format = Literal["json", "csv", "avro", "protobuf"]
-_CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
 _TOPIC = r"^(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}$"  # as Kafka has it
 # A record is one line in UTF-8 without a header, and no record is passed over.
 _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine", "lineSep"}
@@ -117,9 +116,8 @@ class Kafka(Source):
     topic: str = Field(
         description="One topic, by its name.", json_schema_extra={"pattern": _TOPIC}, examples=["shop.public.orders"]
     )
-    conn_id: str = Field(
+    conn_id: ConnectionId = Field(
         description="Airflow's connection, of type kafka; on the command line AIRFLOW_CONN_<ID>.",
-        json_schema_extra={"pattern": _CONN_ID},
         examples=["kafka"],
     )
     format: Format = Field(
@@ -239,13 +237,6 @@ class Kafka(Source):
                 f"{topic[:60]!r} is not the name of one topic: letters, digits, dots, dashes and underscores"
             )
         return topic
-
-    @field_validator("conn_id")
-    @classmethod
-    def _is_id(cls, conn_id: str) -> str:
-        if not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("this is not a connection's id: letters, digits and underscores")
-        return conn_id
 
     @field_validator("watermark", mode="before")
     @classmethod

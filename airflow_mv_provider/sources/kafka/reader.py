@@ -133,8 +133,8 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
         found = replace(until, offsets=ends)
         taken = num_offsets(spans(since, found))
         if taken < num:
-            self.probe_note = f"this refresh takes {taken} of {num} new records, and the next one goes on from there"
-            log.info("%s: %s", until.topic, self.probe_note)
+            self.note = f"this refresh takes {taken} of {num} new records, and the next one goes on from there"
+            log.info("%s: %s", until.topic, self.note)
         return found
 
     def time_ms(self, frontier: KafkaFrontier) -> int | None:

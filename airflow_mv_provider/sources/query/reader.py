@@ -156,7 +156,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
                 inputs = self._between(of, since, until, main)
                 found = touched(of, inputs, self._kept)
                 self._check_worth(found, until, main)
-                self.changes_note = _text(of, found)
+                self.note = _text(of, found)
                 return signed(of, self._source.sql, inputs, main, found, self._kept)
         except NotIncrementalError as error:
             raise StrategyError("query", f"not incremental: {error}.") from error

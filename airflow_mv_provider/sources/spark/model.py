@@ -13,11 +13,10 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from airflow_mv_provider.core.definition.source import Source
+from airflow_mv_provider.core.definition.source import ConnectionId, Source
 from airflow_mv_provider.core.secret import may_be_secret
 
 _FORMAT = r"^[A-Za-z_][\w.-]*(:[A-Za-z_]\w*)?$"
-_CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 _OPTION = re.compile(r"[A-Za-z_][\w.-]{0,99}")
 _PART = re.compile(r"login|password|host|port|schema|extra\.[\w.-]{1,100}")
 _SECRET_IN_VALUE = re.compile(r"://[^/\s]*:[^/\s]*@|(passw(or)?d|pwd|secret)\s*=\s*\S", re.IGNORECASE)
@@ -63,10 +62,9 @@ class SparkSource(Source):
         description="Options of its reader, from the list of allowed ones; addresses and secrets are not among them.",
         examples=[{"dbtable": "ORDERS"}],
     )
-    conn_id: str | None = Field(
+    conn_id: ConnectionId | None = Field(
         default=None,
         description="Airflow's connection for `credentials`; on the command line AIRFLOW_CONN_<ID>.",
-        json_schema_extra={"pattern": _CONN_ID},
         examples=["snowflake"],
     )
     credentials: dict[str, str] = Field(
@@ -109,13 +107,6 @@ class SparkSource(Source):
         if (kind := _OWN.get(name.lower())) is not None:
             raise ValueError(f"{name} has a type of its own: type: {kind}")
         return name
-
-    @field_validator("conn_id")
-    @classmethod
-    def _is_id(cls, conn_id: str | None) -> str | None:
-        if conn_id is not None and not re.fullmatch(_CONN_ID, conn_id):
-            raise ValueError("this is not a connection's id: letters, digits and underscores")
-        return conn_id
 
     @field_validator("options", "credentials", "version")
     @classmethod

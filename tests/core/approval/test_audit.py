@@ -35,29 +35,14 @@ from airflow_mv_provider.core.outcome import PartitionReport, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import EVERYTHING, Scope
-from airflow_mv_provider.core.state import RefreshRecord, RefreshState, TableRecord
+from airflow_mv_provider.core.state import RefreshRecord, TableRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.exceptions import ArgumentError, RefreshPausedError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
-from tests.conftest import a_table
+from tests.conftest import a_state, a_table
 
-STATE = RefreshState(
-    table_id=1,
-    phase=Phase.NORMAL,
-    epoch=1,
-    refresh_id=None,
-    owner_key=None,
-    owner_process=None,
-    owned_since_ms=None,
-    is_lease_live=False,
-    is_cancel_requested=False,
-    published_upper=1,
-    published_version=2,
-    published_commit="r1:7",
-    published_hash="h",
-    published_totals=None,
-    covered=(),
-    is_main_trusted=True,
+STATE = a_state(
+    epoch=1, published_upper=1, published_version=2, published_commit="r1:7", published_hash="h", is_main_trusted=True
 )
 ONE, TWO = Scope(partitions=('["1"]',)), Scope(partitions=('["1"]', '["2"]'))
 
