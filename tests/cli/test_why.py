@@ -40,6 +40,26 @@ def test_a_row_s_history_is_told_with_text_of_data_escaped(amv, spark):
     assert (wrong.code, wrong.document["error"]["code"]) == (2, "MV-ARGUMENT")
 
 
+@pytest.mark.in_test_all
+@pytest.mark.slow
+def test_the_versions_of_a_row_are_shown_with_text_of_data_escaped(amv, spark):
+    rows = spark.sql(r"SELECT id AS order_id, 'b\u001b[31m' AS status FROM range(3)")
+    rows.write.format("delta").save(str(amv.warehouse / "raw/orders"))
+    assert amv("apply", amv.file(TABLES + "    history: true\n")).code == 0
+    assert amv("refresh", "orders").code == 0
+
+    said = amv("history-of", "orders", "order_id=2")
+    none = amv("history-of", "orders", "order_id=7")
+    [version] = amv("history-of", "orders", "order_id=2", "--json").document["versions"]
+
+    assert (said.code, none.code) == (0, 0)
+    assert "to now  insert by refresh" in said.out
+    assert r'status="b\u001b[31m"' in said.out
+    assert "The history has no such row." in none.out
+    assert (version["operation"], version["valid_to"], version["row"]["order_id"]) == ("insert", None, 2)
+    assert amv("history-of", "orders", "id=2").code == 2
+
+
 def test_wrong_input_is_named_before_spark_starts(amv):
     assert amv("apply", amv.file(TABLES)).code == 0
 

@@ -37,6 +37,7 @@ class ErrorTable(Part):
 
 def _allowed_combinations(schema: dict[str, Any]) -> None:
     """Add the rules of `RefreshableTable._fits_together` to the JSON Schema."""
+    schema["properties"]["history"]["anyOf"].append({"type": "boolean"})
     partitioned = {"required": ["partition_by"], "properties": {"partition_by": {"minItems": 1}}}
     schema["allOf"] = [
         {"if": {"required": [name], "properties": {name: value}}, "then": partitioned}

@@ -96,12 +96,15 @@ class HistoryTable:
         work = self._work
         state = work.store.state(work.table.id)
         was_kept = state.published_hash == work.definition.content_hash and state.published_version is not None
+        # After the seal main may have this refresh's rows already, and it has to come to its end.
         if storage.has_files(work.spark, self._table.ref.location) or (was_kept and work.refresh.seal is None):
             raise HistoryError(
                 work.table.name,
                 f"its history is gone: no Delta table is at {self._table.ref}.",
                 hint="Restore it. To begin a new one, leave `history` out of the definition for one refresh.",
             )
+        if was_kept:
+            self.why = "its history was gone, and a new one has begun"
         with durable(Write.CREATE_HISTORY):
             made = self._table.create(struct_type(own.all_columns), [own.history.is_current])
         return dict(made.properties)
