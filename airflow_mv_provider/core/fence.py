@@ -65,14 +65,19 @@ class CommitNote:
     part: int = 0  # part of a progressive refresh, from 1; 0 is a commit of everything
     num_errors: int = 0  # rows in the error table after a commit of step "errors"
     keeps_rows: bool = False  # its deletes were left out, as a person has decided
-    base: int | None = None  # of a publish: main's version that its corrections were computed against
+    base: int | None = (
+        None  # of a publish: main's version that its corrections were computed against; of a history: its
+    )
+    # own version at which it was decided what to write
     reached: int | None = None  # of a history: main's version up to which it has every row's versions
     mark: str | None = None  # of a history: of this package's newest commit in main up to there
     valid_ms: int | None = None  # of a history: from when its newest versions are valid
 
-    def of_history(self, reached: int | None, mark: str | None, valid_ms: int | None) -> CommitNote:
+    def of_history(
+        self, reached: int | None, mark: str | None, valid_ms: int | None, base: int | None = None
+    ) -> CommitNote:
         """Return the note of a commit that brings a history to a version of main."""
-        return replace(self, reached=reached, mark=mark, valid_ms=valid_ms)
+        return replace(self, reached=reached, mark=mark, valid_ms=valid_ms, base=base)
 
     def to_json(self) -> str:
         """Return the commit's userMetadata."""

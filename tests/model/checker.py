@@ -19,9 +19,20 @@ from airflow_mv_provider.core.fence import fence_version
 from tests.model.commits import committed
 from tests.model.decisions import cancelled, is_believed, is_waiting
 from tests.model.design import Design, Worker
-from tests.model.ending import merge_failed
+from tests.model.ending import interrupted
 from tests.model.exploring import Explored, Explorer, Labelled, Violated
-from tests.model.process import decided, ended_by_page, failed, step, with_worker
+from tests.model.process import Process, decided, ended_by_page, failed, step, with_worker
+from tests.model.versions import (
+    NO_HISTORY,
+    HistoryWrite,
+    Written,
+    begun,
+    check_reached,
+    committed_history,
+    history_id,
+    last_reached,
+    written_in,
+)
 from tests.model.world import (
     CLEANUP,
     FOREIGN,
@@ -47,7 +58,8 @@ from tests.model.world import (
     log_id,
 )
 
-_MAY_FAIL = frozenset({"stage", "record", "fence", "merge"})
+_MAY_FAIL = frozenset({"stage", "record", "fence", "merge", "fence history"})
+_IN_FLIGHT = frozenset({"commit", "commit history"})
 _PATIENCE = 300  # steps of a process that nobody disturbs
 
 
@@ -62,26 +74,38 @@ class Bounds(NamedTuple):
     each: Faults
     together: int
     workers: tuple[int, ...] = (0, 1, 2)
-    eager: frozenset[str] = frozenset({"look", "take", "check source", "compare", "changes", "keep"})
+    eager: frozenset[str] = frozenset({"look", "take", "check source", "compare", "changes", "keep", "check history"})
     decisions: int = 0  # how many a person makes
+    history: str = "none"  # or "begun", with the first refresh; or "outdated": begun, and its log does not tell that
 
 
-def first_state() -> State:
+def first_state(bounds: Bounds) -> State:
     """A table whose first refresh was published; the source has changed since."""
     created = Commit("create")
     fence = Commit("fence", (), 1, 1, fence_version(1))
     publish = Commit("publish", tuple(enumerate(SOURCE[1])), 1, 1, fence_version(1) + 1)
     row = Row(epoch=1, upper=1, version=2)
+    source = 1 if bounds.history == "outdated" else 2  # there only the history is to be brought up to date
     return State(
-        2, log_id((created, fence, publish)), row, None, (1,), ("published",), (), (), (IDLE, IDLE, IDLE), Faults()
+        *(source, log_id((created, fence, publish)), row, None, (1,), ("published",)),
+        *((), (), (IDLE, IDLE, IDLE), Faults()),
+        history=NO_HISTORY if bounds.history == "none" else _first_history(bounds, publish),
     )
+
+
+def _first_history(bounds: Bounds, publish: Commit) -> int:
+    """Return a history that was begun with the first refresh."""
+    first, mark = fence_version(1), f"r{publish.refresh}:{publish.txn}"
+    begin = Written("history", begun(SOURCE[1]), 1, 1, first + 1, 2, mark, begins=True)
+    commits = (Written("create"), Written("fence", (), 1, 1, first), begin)
+    return history_id((*commits, Written("unseen", (("X", 1, 0),))) if bounds.history == "outdated" else commits)
 
 
 def explore(design: Design, bounds: Bounds) -> Explored:
     """Visit every state that can be reached, or stop at the first that breaks an invariant."""
     ends_well: set[State] = set()
     return Explorer(
-        first_state(),
+        first_state(bounds),
         lambda state: successors(design, bounds, state),
         lambda state: check(design, state, ends_well),
         NAMES,
@@ -112,11 +136,13 @@ def successors(design: Design, bounds: Bounds, state: State) -> Iterator[Labelle
         if faults.error < each.error and worker.at in _MAY_FAIL and not worker.mode:
             said, after = failed(design, state, number)
             yield number, said, after._replace(faults=faults._replace(error=faults.error + 1))
-        if faults.lost < each.lost and worker.at == "commit":
+        if faults.lost < each.lost and worker.at in _IN_FLIGHT:
             counted = faults._replace(lost=faults.lost + 1)
-            orphans = _with_orphan(state, worker)
-            after = with_worker(state, number, merge_failed(worker, "MV-ENGINE"), faults=counted, orphans=orphans)
-            yield number, "loses the answer to its MERGE, which goes on", after
+            orphans, fx = _with_orphan(state, worker), Process(design, state, number)
+            lost = interrupted(design, fx, worker, "MV-ENGINE")
+            after = with_worker(state, number, lost, faults=counted, orphans=orphans)
+            what = "its MERGE" if worker.at == "commit" else "its write to the history"
+            yield number, f"loses the answer to {what}, which goes on", after
     for orphan in state.orphans:
         yield None, *_orphaned(design, state, orphan)
     if any(state.outcomes[path[1] - 1] != "running" for path, _ in state.files):  # type: ignore[operator]
@@ -148,8 +174,10 @@ def _of_the_page(design: Design, state: State) -> Iterator[Labelled]:
         yield None, said, after
 
 
-def _orphaned(design: Design, state: State, orphan: Merge) -> tuple[str, State]:
+def _orphaned(design: Design, state: State, orphan: Merge | HistoryWrite) -> tuple[str, State]:
     left = state._replace(orphans=tuple(each for each in state.orphans if each is not orphan))
+    if isinstance(orphan, HistoryWrite):
+        return _history_orphaned(state, left, orphan)
     try:
         log = committed(design, state, orphan)
     except Violated as error:
@@ -158,6 +186,17 @@ def _orphaned(design: Design, state: State, orphan: Merge) -> tuple[str, State]:
     if log is None:
         return "the MERGE that nobody waits for fails", left
     return f"the MERGE that nobody waits for commits version {latest(log)}", left._replace(log=log)
+
+
+def _history_orphaned(state: State, left: State, orphan: HistoryWrite) -> tuple[str, State]:
+    try:
+        history = committed_history(state.history, state.log, orphan)
+    except Violated as error:
+        error.step = (None, "the write to the history that nobody waits for commits")
+        raise
+    if history is None:
+        return "the write to the history that nobody waits for fails", left
+    return "the write to the history that nobody waits for commits", left._replace(history=history)
 
 
 def _may_begin(bounds: Bounds, state: State, number: int) -> bool:
@@ -172,10 +211,10 @@ def _is_twin(row: Row, number: int) -> bool:
     return row.phase != NORMAL and row.owner == KEYS[number] and not row.left
 
 
-def _with_orphan(state: State, worker: Worker) -> tuple[Merge, ...]:
-    if worker.at != "commit":
+def _with_orphan(state: State, worker: Worker) -> tuple[Merge | HistoryWrite, ...]:
+    if worker.at not in _IN_FLIGHT:
         return state.orphans
-    return tuple(sorted((*state.orphans, worker.data[0])))
+    return tuple(sorted((*state.orphans, worker.data[0]), key=repr))
 
 
 def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
@@ -198,6 +237,8 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
             yield None, "a backup is taken", state._replace(backup=now)
         elif state.backup is not None and state.backup != now:
             yield None, "the backup is put back", _put_back(state, state.backup)
+    if faults.drift < each.drift and state.history != NO_HISTORY:
+        yield from _drifts(state._replace(faults=faults._replace(drift=faults.drift + 1)))
     if faults.foreign < each.foreign:
         counted = faults._replace(foreign=faults.foreign + 1)
         now = content(state.log)
@@ -210,6 +251,13 @@ def _of_the_world(each: Faults, state: State) -> Iterator[Labelled]:
         for commit in written:
             log = appended(state.log, commit)
             yield None, f"others: {commit.kind} {dict(commit.changes)}", state._replace(log=log, faults=counted)
+
+
+def _drifts(state: State) -> Iterator[Labelled]:
+    """Others change the history: what is current of a row is gone."""
+    for partition in range(3):
+        history = history_id((*written_in(state.history), Written("foreign", (("X", partition, 0),))))
+        yield None, f"others: a current version of {partition} is deleted", state._replace(history=history)
 
 
 def _too_late(state: State, faults: Faults) -> State:
@@ -260,14 +308,14 @@ def _decided(design: Design, state: State, decision: Decision) -> State | None:
 def _put_back(state: State, backup: Database) -> State:
     """Put the database back. Who worked dies with it; a lease has run out until somebody comes."""
     forgotten = ("forgotten",) * (len(state.outcomes) - len(backup.outcomes))
-    under_way = (worker.data[0] for worker in state.workers if worker.at == "commit")
+    under_way = (worker.data[0] for worker in state.workers if worker.at in _IN_FLIGHT)
     return state._replace(
         row=backup.row._replace(live=False),
         refresh=backup.refresh,
         bindings=backup.bindings,
         outcomes=(*backup.outcomes, *forgotten),
         workers=(IDLE, IDLE, IDLE),
-        orphans=tuple(sorted((*state.orphans, *under_way))),
+        orphans=tuple(sorted((*state.orphans, *under_way), key=repr)),
         backup=None,
         faults=state.faults._replace(put_back=state.faults.put_back + 1),
     )
@@ -313,10 +361,23 @@ def check(design: Design, state: State, ends_well: set[State]) -> None:
                 continue
             if rec:
                 raise Violated(f"invariant 5: chunk {rec.number} is recorded as {rec.old} to {rec.new}")
+    if design.keeps_history:
+        _check_history(state)
     if design.has_fence and row.phase != CLEANUP:
         _check_end(design, state, ends_well)
         if state.refresh is not None and state.refresh.hold is not None:
             _check_end_undecided(design, state)
+
+
+def _check_history(state: State) -> None:
+    """Invariant 20: whoever takes main for published finds the history at its version, as long as both are left alone.
+
+    A table whose history is still to be begun has none.
+    """
+    row = state.row
+    is_still_to_begin = row.upper == 1 and last_reached(state.history) is None
+    if row.phase in (NORMAL, CLEANUP) and is_believed(row, state.log) and not is_still_to_begin:
+        check_reached(state.history, state.log, row.version)
 
 
 def _agrees(row: Row, now: Values, source: Values) -> bool:
@@ -380,6 +441,8 @@ def _check_end(design: Design, state: State, ends_well: set[State]) -> None:
             if said == "finds nothing new":
                 if content(left.log) != SOURCE[left.source]:
                     raise Violated(f"invariant 10: at rest, and main is {content(left.log)}")
+                if design.keeps_history:
+                    _check_history(left)
                 break
         else:
             raise Violated("invariant 10: the table, left alone, does not come to rest")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from airflow_mv_provider.core import claim, plan
 from airflow_mv_provider.core.approval import hold
@@ -29,6 +30,7 @@ from airflow_mv_provider.core.fence import (
 )
 from airflow_mv_provider.core.frontier import Binding, desired_upper
 from airflow_mv_provider.core.phase import Phase
+from airflow_mv_provider.core.progress import history as core_history
 from airflow_mv_provider.core.queue import turn
 from airflow_mv_provider.core.state import (
     Admission,
@@ -39,6 +41,8 @@ from airflow_mv_provider.core.state import (
 )
 from airflow_mv_provider.core.strategy import compare_reason
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from tests.model.design import Target
+from tests.model.versions import Written, written_in
 from tests.model.world import CHUNKS, NORMAL, PHASES, UUID, Commit, Held, Recorded, Refresh, Row, commits_of, latest
 
 
@@ -201,11 +205,13 @@ def is_fenced_by_publish(row: Row, log: int, epoch: int) -> bool:
 
 
 @cache
-def minted(row: Row, log: int, bindings: tuple[int, ...], source: int) -> tuple[int, int] | None:
+def minted(
+    row: Row, log: int, bindings: tuple[int, ...], source: int, *, is_forced: bool = False
+) -> tuple[int, int] | None:
     """Return the upper that a caller who saw this row would bring main to, and the pin; None if nothing is new."""
     must_compare = compare_reason(
         is_first=row.version < 0,
-        is_forced=False,
+        is_forced=is_forced,
         same_definition=True,
         is_trusted=is_believed(row, log),
         nondeterminism_reason=None,
@@ -295,3 +301,77 @@ def published_whole(log: int, refresh: int, first_epoch: int) -> int | None:
 @cache
 def txn_after(log: int, epoch: int) -> int:
     return next_txn_version(core_log(log), epoch)
+
+
+# -- the history beside main -----------------------------------------------------------------------------------------
+
+
+@cache
+def history_log(history: int) -> list[CoreCommit]:
+    """Return the history's log as the package reads it, newest first."""
+    return [_of_history(version, commit) for version, commit in enumerate(written_in(history))][::-1]
+
+
+@cache
+def _of_history(version: int, commit: Written) -> CoreCommit:
+    note = None
+    if commit.txn:
+        step: Any = commit.kind
+        note = CommitNote(UUID, f"r{commit.refresh}", commit.epoch, step, commit.txn)
+        if commit.kind == "history":
+            note = note.of_history(commit.reached, commit.mark, None, None if commit.base < 0 else commit.base)
+    operation = {"create": "CREATE TABLE", "foreign": "DELETE", "history": "MERGE", "unseen": "OPTIMIZE"}
+    return CoreCommit(version, operation.get(commit.kind, "WRITE"), version - 1, note)
+
+
+@cache
+def needs_history_fence(history: int, log: int, own: tuple[int, int]) -> bool:
+    return core_history.needs_fence(history_log(history), core_log(log), f"r{own[0]}", own[1])
+
+
+@cache
+def needs_fence_of_changes(history: int, log: int, own: tuple[int, int]) -> bool:
+    """The same, as if a process wrote the history only because main has changed: a weaker design's."""
+    commits, main = [c for c in history_log(history) if c.note or c.keeps_data], core_log(log)
+    last = core_history.last_written(commits)
+    reached = -1 if last is None or last.note is None or last.note.reached is None else last.note.reached
+    main = [c for c in main if c.version <= reached or not c.keeps_data]
+    return core_history.needs_fence(commits, main, f"r{own[0]}", own[1])
+
+
+@cache
+def history_plan(
+    history: int,
+    log: int,
+    own: tuple[int, int],
+    version: int,
+    published: tuple[int, ...],
+    has_corrections: bool,
+    is_forced: bool,
+    minds_others: bool,
+) -> Target:
+    commits = core_log(log)
+    ours = [commit for commit in commits if commit.version in published or not minds_others]
+    is_forced = is_forced and not is_history_of(history, own)
+    facts = {"has_corrections": has_corrections, "is_forced": is_forced}
+    found = core_history.planned(history_log(history), commits, version, ours, **facts)
+    newest = history_log(history)[0].version
+    return Target(found.way, version, mark_at(commits, version), history_txn_after(history, own[1]), newest)
+
+
+@cache
+def history_txn_after(history: int, epoch: int) -> int:
+    return next_txn_version(history_log(history), epoch)
+
+
+@cache
+def is_history_of(history: int, own: tuple[int, int]) -> bool:
+    """True if this refresh has written the history last, under this epoch."""
+    last = core_history.last_written(history_log(history))
+    note = None if last is None else last.note
+    return note is not None and (note.refresh_id, note.epoch) == (f"r{own[0]}", own[1])
+
+
+@cache
+def is_history_taken(history: int, log: int, epoch: int) -> bool:
+    return last_epoch(history_log(history)) > epoch and last_epoch(core_log(log)) > epoch

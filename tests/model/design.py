@@ -9,6 +9,7 @@ from airflow_mv_provider.core.approval import hold
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import LogCheck
 from airflow_mv_provider.core.phase import Ending, Recovery
+from airflow_mv_provider.core.progress.history import Way
 from airflow_mv_provider.core.state import Admission
 
 Own = tuple[Any, int]  # refresh, epoch
@@ -34,6 +35,13 @@ class Design(NamedTuple):
     notes_kept            : a commit without its deletes says so in main's log
     completes_unasked     : a refresh of which main has a commit is completed, and not asked about again
     looks_for_kept        : a fence looks for a commit that left out its deletes, and not only the database
+    keeps_history         : the table keeps a history of its rows
+    fences_history        : where an earlier process may still write the history, it is fenced
+    fences_compares       : also where one would compare: others have changed the history, or a person wants it
+    notes_base            : a write to the history says which version of it was read to decide
+    writes_history_after  : main's commit comes first
+    minds_others          : where others have changed main, too, current versions are compared
+    is_forced             : a person wants everything compared, once
     ends_by_takeover      : a hold that is superseded is ended by whoever takes it over, behind a fence of its own
     """
 
@@ -56,6 +64,13 @@ class Design(NamedTuple):
     looks_for_kept: bool = True
     ends_by_takeover: bool = True
     spares_fence: bool = True
+    keeps_history: bool = False
+    fences_history: bool = True
+    fences_compares: bool = True
+    notes_base: bool = True
+    writes_history_after: bool = True
+    minds_others: bool = True
+    is_forced: bool = False
 
 
 class Worker(NamedTuple):
@@ -108,6 +123,34 @@ class AtFence(NamedTuple):
     needs_no_fence: bool
 
 
+class Published(NamedTuple):
+    """What a process has seen of its publish, before it brings the history to it.
+
+    version : main's, with all of the refresh
+    commits : the versions of the refresh's commits; none if there was nothing to change
+    chunks  : the corrections that were recorded
+    """
+
+    version: int
+    commits: tuple[int, ...]
+    chunks: tuple[Any, ...]
+
+
+class Target(NamedTuple):
+    """Where a history is to be brought, and how.
+
+    mark : of main's newest commit up to that version
+    txn  : of the write's transaction
+    base : the history's version at which that was decided
+    """
+
+    way: Way
+    version: int
+    mark: str | None
+    txn: int
+    base: int
+
+
 class Effects(Protocol):
     """What one process reads, decides and writes; the order in which it does is in `order`.
 
@@ -156,6 +199,19 @@ class Effects(Protocol):
     def next_txn(self, own: Own) -> int: ...
     def start(self, own: Own, part: int, chunks: tuple[Any, ...], merge_round: int, txn: int) -> Any: ...
     def commit(self, merge: Any) -> int | None: ...
+
+    # -- the history beside main
+    def has_history(self) -> bool: ...
+    def create_history(self) -> None: ...
+    def is_history_taken(self, own: Own) -> bool: ...  # a later epoch is in both logs
+    def needs_history_fence(self, own: Own) -> bool: ...
+    def fence_history(self, own: Own) -> bool: ...
+    def history_plan(self, own: Own, found: Published) -> Target: ...
+    def compare_history(self, target: Target) -> tuple[Any, ...]: ...
+    def start_history(self, own: Own, found: Published, target: Target, actions: tuple[Any, ...] | None) -> Any: ...
+    def commit_history(self, write: Any) -> bool: ...
+    def is_history_written(self, own: Own) -> bool: ...
+    def write_history_ahead(self, own: Own, part: int, chunks: tuple[Any, ...], merge_round: int, txn: int) -> None: ...
 
     # -- the steps' writes
     def stage(self, own: Own) -> int: ...

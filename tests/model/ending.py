@@ -33,6 +33,10 @@ def interrupted(design: Design, fx: Effects, worker: Worker, code: str) -> Worke
             return ended(LOST) if fx.renew(worker.own) is None else worker._replace(at="look at fence")
         case "merge" | "commit":
             return merge_failed(worker, code)
+        case "commit history":
+            return history_failed(worker._replace(data=worker.data[1:]), code)
+        case "compare history" | "merge history" | "check history":
+            return history_failed(worker, code)
         case _:
             return failing(design, fx, worker, code)
 
@@ -65,6 +69,12 @@ def has_tried(worker: Worker) -> bool:
 def merge_failed(worker: Worker, code: str) -> Worker:
     """Return a process whose MERGE has met an error: main's log decides what is next; the last try's error is kept."""
     return worker._replace(at="run", data=(), last_error=code if worker.num_tries == MAX_TRIES else "")
+
+
+def history_failed(worker: Worker, code: str) -> Worker:
+    """Return a process whose write to the history has met an error: its log decides what is next."""
+    found, number, *_ = worker.data
+    return worker._replace(at="history again", data=(found, number, code))
 
 
 def settle(design: Design, fx: Effects, worker: Worker) -> Stepped:

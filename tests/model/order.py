@@ -21,7 +21,8 @@ from airflow_mv_provider.core.fence import Move, next_move, next_part_move
 from airflow_mv_provider.core.phase import Recovery
 from airflow_mv_provider.core.progress.chunk import part_number
 from airflow_mv_provider.core.state import Admission
-from tests.model.design import AtFence, Design, Effects, Worker
+from tests.model import history
+from tests.model.design import AtFence, Design, Effects, Published, Worker
 from tests.model.ending import (
     AGAIN,
     HELD,
@@ -155,7 +156,7 @@ def _ask(design: Design, fx: Effects, worker: Worker) -> Stepped:
     if not found.needs_no_fence:
         return "needs a fence", worker._replace(at="fence")
     said = f"needs no fence, and stands on version {found.base}"
-    return said, _standing(design, worker._replace(needs_no_fence=True), found)
+    return said, _standing(design, fx, worker._replace(needs_no_fence=True), found)
 
 
 def _fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -175,11 +176,13 @@ def _look_at_fence(design: Design, fx: Effects, worker: Worker) -> Stepped:
         if worker.num_fences + 1 == MAX_FENCES:
             return "has no fence in the end", failing(design, fx, worker, "MV-EPOCH-REGRESSION")
         return "has no fence yet", worker._replace(at="fence", num_fences=worker.num_fences + 1)
-    return f"stands on version {found.base}", _standing(design, worker, found)
+    return f"stands on version {found.base}", _standing(design, fx, worker, found)
 
 
-def _standing(design: Design, worker: Worker, found: AtFence) -> Worker:
+def _standing(design: Design, fx: Effects, worker: Worker, found: AtFence) -> Worker:
     at = "look before giving up" if worker.mode else "run"
+    if at == "run" and design.keeps_history and not fx.has_history():
+        at = "create history"
     is_fenced = found.is_fenced or worker.needs_no_fence
     after = worker._replace(at=at, is_fenced=is_fenced, base=found.base, num_fences=0)
     if design.looks_first:
@@ -260,7 +263,9 @@ def _publish(design: Design, fx: Effects, worker: Worker) -> Stepped:
             return "has nothing to commit, and needs a fence", after
         case Move.DONE if part is None:
             version = found.published[-1].version if found.published else found.latest
-            return f"sees that main has it: version {version}", worker._replace(at="published", data=(version,))
+            ours = Published(version, tuple(commit.version for commit in found.published), chunks)
+            after = {"at": "history", "data": (ours, 1)} if design.keeps_history else {"data": (version,)}
+            return f"sees that main has it: version {version}", worker._replace(**({"at": "published"} | after))
         case Move.DONE:
             after = worker._replace(at="committed", data=(chunks, found.published[-1].version))
             return f"sees that main has part {part}", after
@@ -326,7 +331,8 @@ def _lease_before_merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
     may_stop = design.is_progressive or not (fx.has_committed(worker.own) or worker.is_in_main)
     if is_cancelled and may_stop:
         return "sees the cancel before it merges", fail(fx, worker, "MV-CANCELLED")
-    return "renews its lease", worker._replace(at="merge")
+    is_ahead = design.keeps_history and not design.writes_history_after
+    return "renews its lease", worker._replace(at="history ahead" if is_ahead else "merge")
 
 
 def _merge(design: Design, fx: Effects, worker: Worker) -> Stepped:
@@ -418,6 +424,7 @@ STEPS: dict[str, Callable[[Design, Effects, Worker], Stepped | None]] = {
     "lease before merge": _lease_before_merge,
     "merge": _merge,
     "commit": _commit,
+    **history.STEPS,
     "committed": _committed,
     "discard": _discard,
     "published": _published,

@@ -12,6 +12,7 @@ from airflow_mv_provider.core.approval import hold
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.fence import LogCheck, fence_version
 from airflow_mv_provider.core.phase import Ending, Recovery, is_cancellable, on_failure, on_takeover
+from airflow_mv_provider.core.progress.history import Way
 from airflow_mv_provider.core.state import Admission, next_epoch
 from tests.model import ending, order
 from tests.model.commits import committed, extended
@@ -23,9 +24,13 @@ from tests.model.decisions import (
     epoch_in,
     handed_over,
     held,
+    history_plan,
+    history_txn_after,
     hold_step,
     is_fence_in,
     is_fenced_by_publish,
+    is_history_of,
+    is_history_taken,
     is_kept_in,
     is_outdated,
     is_overtaken,
@@ -35,13 +40,29 @@ from tests.model.decisions import (
     log_check,
     may_have_published,
     minted,
+    needs_fence_of_changes,
+    needs_history_fence,
     objection,
     published_whole,
     steps_left,
     txn_after,
 )
-from tests.model.design import AtFence, Design, Own, Worker
+from tests.model.design import AtFence, Design, Own, Published, Target, Worker
 from tests.model.exploring import Violated
+from tests.model.versions import (
+    NO_HISTORY,
+    Action,
+    HistoryWrite,
+    Written,
+    actions_to,
+    begun,
+    check_reached,
+    committed_history,
+    extended_history,
+    history_id,
+    newest_txn,
+    written_in,
+)
 from tests.model.world import (
     CLEANUP,
     IDLE,
@@ -136,7 +157,8 @@ class Process:
         return self.state.row.refresh, self.state.row.epoch
 
     def minted(self, seen: Row) -> tuple[int, int] | None:
-        return minted(seen, self.state.log, self.state.bindings, self.state.source)
+        is_forced = self.design.is_forced and seen.upper == 1
+        return minted(seen, self.state.log, self.state.bindings, self.state.source, is_forced=is_forced)
 
     def next_epoch(self, seen: Row) -> int:
         return next_epoch(seen.epoch, epoch_in(self.state.log))
@@ -371,6 +393,86 @@ class Process:
         self._become(log=log)
         return latest(log)
 
+    # -- the history beside main -------------------------------------------------------------------------------------
+
+    def has_history(self) -> bool:
+        return self.state.history != NO_HISTORY
+
+    def create_history(self) -> None:
+        if not self.has_history():
+            self._become(history=history_id((Written("create"),)))
+
+    def is_history_taken(self, own: Own) -> bool:
+        return is_history_taken(self.state.history, self.state.log, own[1])
+
+    def needs_history_fence(self, own: Own) -> bool:
+        found = needs_history_fence if self.design.fences_compares else needs_fence_of_changes
+        return found(self.state.history, self.state.log, own)
+
+    def fence_history(self, own: Own) -> bool:
+        version = fence_version(own[1])
+        if newest_txn(self.state.history) >= version:
+            return False
+        fence = Written("fence", (), *own, version)
+        self._become(history=extended_history(self.state.history, self.state.log, fence))
+        return True
+
+    def history_plan(self, own: Own, found: Published) -> Target:
+        design, commits = self.design, commits_of(self.state.log)
+        has_left_out = any(commits[each].keeps for each in found.commits[-1:])
+        has_corrections = not (has_left_out and any(rec.old and not rec.new for rec in found.chunks))
+        return history_plan(
+            *(self.state.history, self.state.log, own, found.version, found.commits),
+            *(has_corrections, design.is_forced, design.minds_others),
+        )
+
+    def compare_history(self, target: Target) -> tuple[Action, ...]:
+        return actions_to(self.state.history, content(self.state.log, target.version))
+
+    def start_history(
+        self, own: Own, found: Published, target: Target, actions: tuple[Action, ...] | None
+    ) -> HistoryWrite | str:
+        is_begin = target.way is Way.BEGIN
+        if is_begin:
+            actions = begun(content(self.state.log, target.version))
+        elif actions is None and (actions := self._of_recorded(own, found.chunks)) is None:
+            return "gone"
+        if newest_txn(self.state.history) >= target.txn:
+            return "outdated"
+        facts = (*own, target.txn, target.version, target.mark, is_begin)
+        base = target.base if self.design.notes_base else -1
+        return HistoryWrite(Written("history", actions, *facts, base=base), len(written_in(self.state.history)) - 1)
+
+    def _of_recorded(self, own: Own, chunks: tuple[Recorded, ...]) -> tuple[Action, ...] | None:
+        """Return the actions of the recorded corrections; None if these are gone."""
+        actions = list[Action]()
+        for rec in chunks:
+            if rec.path is None:
+                continue
+            found = self._read(self._changes(own, rec))
+            if found is None:
+                return None
+            old, new = found  # type: ignore[misc]
+            actions += [("C", rec.number, 0)] if old else []
+            actions += [("N", rec.number, new)] if new else []
+        return tuple(actions)
+
+    def commit_history(self, write: HistoryWrite) -> bool:
+        history = committed_history(self.state.history, self.state.log, write)
+        if history is not None:
+            self._become(history=history)
+        return history is not None
+
+    def is_history_written(self, own: Own) -> bool:
+        return is_history_of(self.state.history, own)
+
+    def write_history_ahead(
+        self, own: Own, part: int, chunks: tuple[Recorded, ...], merge_round: int, txn: int
+    ) -> None:
+        actions, version = self._of_recorded(own, chunks) or (), self.latest() + 1
+        facts = (*own, history_txn_after(self.state.history, own[1]), version, f"r{own[0]}:{txn}")
+        self._become(history=extended_history(self.state.history, self.state.log, Written("history", actions, *facts)))
+
     # -- the steps' writes -------------------------------------------------------------------------------------------
 
     def stage(self, own: Own) -> int:
@@ -438,6 +540,8 @@ class Process:
     def _publish(self, own: Own, version: int, known: int) -> bool:
         if not self._write(own, advanced, MERGING, CLEANUP):
             return False
+        if self.design.keeps_history and known >= 0:
+            check_reached(self.state.history, self.state.log, version)
         found, sealed = content(self.state.log, version), SOURCE[self._refresh.pin]
         ours = [c for c in commits_of(self.state.log)[: version + 1] if (c.kind, c.refresh) == ("publish", own[0])]
         keeps_rows = self._refresh.keeps_rows or any(c.keeps for c in ours[-1:])

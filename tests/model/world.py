@@ -3,6 +3,7 @@
     ┌ durable ────────────────────────────────────────────────────────────────────────────────────────────┐
     │ source   which version it has; a version is one value for each partition                              │
     │ log      main's commits, each with the partitions that it set; an id, so that states stay small       │
+    │ history  those of the history beside main, in the same way; -1 if there is none (`versions`)          │
     │ row      the state row: phase, epoch, refresh, owner, lease, cancel, what was last published          │
     │ refresh  the refresh under way: its pin, its seal, its recorded chunks, its round                     │
     │ bindings, outcomes, files                                                                             │
@@ -21,7 +22,7 @@ commit (whoever committed in between makes it fail, or not, by Delta's rules); a
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.phase import Phase
@@ -159,6 +160,7 @@ class Faults(NamedTuple):
     lost: int = 0
     put_back: int = 0
     too_late: int = 0
+    drift: int = 0
 
 
 class Shown(NamedTuple):
@@ -195,11 +197,12 @@ class State(NamedTuple):
     bindings: tuple[int, ...]  # of upper 1, 2, ...: the source's version
     outcomes: tuple[str, ...]  # of refresh 1, 2, ...
     files: Files
-    orphans: tuple[Merge, ...]
+    orphans: tuple[Any, ...]  # a `Merge`, or a write to the history
     workers: tuple[Worker, Worker, Worker]
     faults: Faults
     backup: Database | None = None
     person: Person = Person()
+    history: int = -1
 
 
 # -- main's log ------------------------------------------------------------------------------------------------------

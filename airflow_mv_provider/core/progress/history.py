@@ -40,6 +40,12 @@ def last_written(commits: Sequence[Commit]) -> Commit | None:
     return next((c for c in commits if c.note is not None and c.note.step == "history"), None)
 
 
+def shows_last(commits: Sequence[Commit]) -> bool:
+    """True if a history's log, as far as it is read, shows all since the log that its newest write was decided from."""
+    last = last_written(commits)
+    return last is not None and min(c.version for c in commits) <= _decided_at(last)
+
+
 def planned(
     history: Sequence[Commit],
     main: Sequence[Commit],
@@ -51,8 +57,8 @@ def planned(
 ) -> Plan:
     """Return how a history gets to main's `version`.
 
-    history, main   : their logs, newest first; the history's at least since it was last written, main's since the
-                      version that it had then
+    history, main   : their logs, newest first; the history's as far as `shows_last` asks for, main's since the version
+                      that the history has
     ours            : the commits with which this refresh has published
     has_corrections : what these have changed is recorded, row by row
     is_forced       : a person wants everything compared
@@ -65,7 +71,7 @@ def planned(
     note, since = last.note, _changes_since(main, last.note, version)
     if since is None:
         return Plan(Way.COMPARE, f"the table's log no longer shows version {note.reached}, which it has")
-    if any(not _keeps_current(c) for c in history if c.version > last.version):
+    if _is_changed_by_others(history, last):
         return Plan(Way.COMPARE, "another program has changed it")
     if is_forced:
         return Plan(Way.COMPARE)
@@ -80,18 +86,21 @@ def planned(
 def needs_fence(history: Sequence[Commit], main: Sequence[Commit], refresh_id: str, epoch: int) -> bool:
     """True if a process of an earlier epoch may still write the history.
 
-    It writes what a commit of main has changed since the history was last written. If each of these commits is of this
-    epoch and refresh, nobody else has had a reason to.
+    It writes what a commit of main has changed since the history was last written, what another program has changed in
+    the history, or, if a person wants everything compared, whatever differs; that refresh has left a commit in main's
+    log, too, be it only its fence. If none of these is there but commits of this epoch and refresh, nobody else has had
+    a reason to write.
     """
     if last_epoch(history) >= epoch:
         return False
     last = last_written(history)
     newest = max((c.version for c in main), default=0)
-    since = None if last is None or last.note is None else _changes_since(main, last.note, newest)
-    if since is None:
+    if last is None or last.note is None or last.note.reached is None:
         return True
-    notes = [c.note for c in since]
-    return any(note is None or (note.refresh_id, note.epoch) != (refresh_id, epoch) for note in notes)
+    if _changes_since(main, last.note, newest) is None or _is_changed_by_others(history, last):
+        return True
+    since = [c for c in main if c.version > last.note.reached and (c.note is not None or not c.keeps_data)]
+    return any(c.note is None or (c.note.refresh_id, c.note.epoch) != (refresh_id, epoch) for c in since)
 
 
 def valid_ms(history: Sequence[Commit], at_ms: int) -> int:
@@ -108,6 +117,16 @@ def _changes_since(main: Sequence[Commit], note: CommitNote, version: int) -> li
     if min(c.version for c in main) > note.reached:
         return None
     return [c for c in main if note.reached < c.version <= version and not c.keeps_data]
+
+
+def _decided_at(last: Commit) -> int:
+    """Return the history's version at which it was decided what its newest write has to change."""
+    return last.version if last.note is None or last.note.base is None else last.note.base
+
+
+def _is_changed_by_others(history: Sequence[Commit], last: Commit) -> bool:
+    # Not only since the newest write: it does not notice what others changed after it was decided, in another row.
+    return any(not _keeps_current(c) for c in history if c.version > _decided_at(last))
 
 
 def _keeps_current(commit: Commit) -> bool:

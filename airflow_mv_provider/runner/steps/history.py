@@ -187,7 +187,7 @@ class HistoryTable:
         work, spark, layout = self._work, self._work.spark, self._work.layout
         own = self._versions(layout.columns, core.valid_ms(found, _time_of(work, main, version)))
         txn_version = next_txn_version(found, work.own.epoch)
-        note = self._note("history", txn_version, version, mark_at(main, version), own.valid_ms)
+        note = self._note("history", txn_version, version, mark_at(main, version), own.valid_ms, found[0].version)
         if way is Way.CHANGES:
             num_changes = total(recorded).changes
             changes = recorded_changes.verified(spark, layout, recorded).rows
@@ -242,7 +242,7 @@ class HistoryTable:
         raises : FencedError, if a later epoch has written both
         """
         work = self._work
-        found = self._table.log_until(lambda commits: core.last_written(commits) is not None)
+        found = self._table.log_until(core.shows_last)
         last = core.last_written(found)
         reached = last.note.reached if last is not None and last.note is not None else None
         main = work.main.log(reached or 0)
@@ -276,10 +276,11 @@ class HistoryTable:
         reached: int | None = None,
         mark: str | None = None,
         valid_ms: int | None = None,
+        base: int | None = None,
     ) -> CommitNote:
         work = self._work
         note = note_of(work.table, work.current(), work.own, step, txn_version)
-        return note.of_history(reached, mark, valid_ms)
+        return note.of_history(reached, mark, valid_ms, base)
 
     @cached_property
     def _table(self) -> Main:
