@@ -83,6 +83,8 @@ def refresh(db: Connection, refresh_id: str) -> RefreshRecord | None:
         is_reload=row.is_reload,
         is_of_source=row.is_of_source,
         note=row.note,
+        checked_ms=row.checked_ms,
+        source_ms=row.source_ms,
         is_ended=row.outcome != Outcome.RUNNING,
         outdated_kept=tuple(row.outdated_kept or ()),
         num_kept=row.num_kept,

@@ -191,7 +191,7 @@ class Attempt:
                 show("making sure that no earlier process can still change the table")
                 self._fence()
                 self._errors.prepare()
-                self._history.prepare()
+                self._history.prepare(is_in_main=self._fenced.holds_publish)
             case plan.Conclude():
                 show("later refreshes have followed it: the table's log shows how it ended")
                 conclude(self.work, self._fenced, self._clock)

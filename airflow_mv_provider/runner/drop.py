@@ -106,14 +106,19 @@ def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
     for other in context.store.tables():
         for path in other.definition.source.paths:
             # Sources outside the current source roots are checked too: they are still that table's source.
-            check_apart(place.location, absolute_source(path, other.warehouse))
+            _check_apart(place, absolute_source(path, other.warehouse))
         for source in other.definition.source.names:
             found = names.entry(context.spark, source)
             if found is not None and found.location is not None:
-                check_apart(place.location, absolute_source(found.location, other.warehouse))
+                _check_apart(place, absolute_source(found.location, other.warehouse))
     if not _is_ours(context, table, table.main):
         return None
     return place
+
+
+def _check_apart(place: MainPlace, source: str) -> None:
+    for location in (place.location, place.errors, place.history):
+        check_apart(location, source)
 
 
 def _is_ours(context: Context, table: TableRecord, ref: TableRef) -> bool:

@@ -13,11 +13,11 @@ from airflow_mv_provider.core.leftover import Leftover, why_left
 from airflow_mv_provider.core.location import Workspace
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import TableRecord
-from airflow_mv_provider.exceptions import TransientError
+from airflow_mv_provider.exceptions import InterruptedRefreshError, MetadataUnavailableError, MvError
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import history, storage
-from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 
 
 def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
@@ -47,14 +47,18 @@ def _shed(context: Context, table: TableRecord) -> Iterator[str]:
     found = Main(context.spark, table.main.history, table.uuid)
     wanted = table.definition.history
     before_ms = None if wanted is None else wanted.before_ms(now_ms)
-    if wanted is None or before_ms is None or state.phase is not Phase.NORMAL or found.properties() is None:
+    if wanted is None or before_ms is None or state.phase is not Phase.NORMAL:
         return
-    version = found.log()[0].version
     note = CommitNote(table.uuid, state.refresh_id or "", state.epoch, "shed", 0)
     try:
+        if (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+            return  # it is gone, or another table: the next refresh says so
+        version = found.log()[0].version
         with durable(Write.SHED):
             history.shed(found, wanted, before_ms, note)
-    except TransientError as error:
+    except (MetadataUnavailableError, InterruptedRefreshError):
+        raise
+    except MvError as error:
         yield f"left old versions in its history: {error.problem}"
         return
     commits = [c for c in found.log(version) if c.version > version and c.note and c.note.step == "shed"]

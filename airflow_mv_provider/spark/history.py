@@ -36,7 +36,7 @@ from airflow_mv_provider.spark.compare import hashing
 from airflow_mv_provider.spark.compare.corrections import OP, brings_row
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import columns, struct_type
+from airflow_mv_provider.spark.layout import columns, sql_type
 from airflow_mv_provider.spark.review import one_row
 from airflow_mv_provider.spark.review.one_row import OneRow
 
@@ -121,8 +121,8 @@ def actions_of_corrections(corrections: DataFrame, of: Versions) -> DataFrame:
         came = came.join(moved, _same_key(came, moved, of), "left").select(came["*"], F.col("_mv_moved"))
         how = F.when(F.col("_mv_moved"), CHANGED).otherwise(how)
     new = came.select(F.lit("N").alias(_ACTION), of.at.alias(_AT), how.alias(_HOW), *columns(of.names))
-    # Also for an insert: it ends nothing, unless the history has a version that it should not have.
-    keys = corrections.select(*key).distinct() if of.table.may_move else corrections.where(op != "I").select(*key)
+    keys = corrections.where(~op.isin("I", "R")).select(*key)  # an X stands before its R
+    keys = keys.distinct() if of.table.may_move else keys
     ends = (F.lit("C").alias(_ACTION), of.at.alias(_AT), F.lit(None).cast("string").alias(_HOW))
     return new.unionByName(keys.select(*ends, *key), allowMissingColumns=True)
 
@@ -150,6 +150,7 @@ def actions_between(current: DataFrame, rows: DataFrame, of: Versions, *, is_all
     on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
     both = old.join(new, reduce(Column.__and__, on), "full" if is_all else "right")
     had = F.col(f"o.{quoted(history.is_current)}").isNotNull()
+    is_doubled = had & (F.col("o._mv_copies") > 1)  # by another program: all of them end, and one begins
     is_marked = had & (F.col(f"o.{quoted(history.operation)}") == DELETED)
     is_there = F.col("n._mv_gone").isNotNull() & ~F.col("n._mv_gone")
 
@@ -168,9 +169,10 @@ def actions_between(current: DataFrame, rows: DataFrame, of: Versions, *, is_all
     what = (
         F.when(is_there & ~had, "N")
         .when(is_there & is_marked, "CN")
-        .when(is_there & ~is_as_tracked, "CU")
+        .when(is_there & (is_doubled | ~is_as_tracked), "CU")
         .when(is_there & ~is_same(names), "P")
-        .when(~is_there & had & ~is_marked, ended)
+        .when(~is_there & is_marked, "C" if history.deletes == "close" else "")  # another rule has marked it
+        .when(~is_there & had, ended)
         .otherwise("")
     )
     value = [F.when(is_there, F.col(f"n.{quoted(c)}")).otherwise(F.col(f"o.{quoted(c)}")).alias(c) for c in names]
@@ -214,7 +216,7 @@ def write(
     cost        : a scan of the current versions' keys, and a write of those that end and begin
     """
     view, present = f"mv_history_{note.refresh_id}", found_columns(spark, found)
-    missing = [c for c in of.columns if present.get(c.name) != c.type]
+    missing = [c for c in of.columns if present.get(c.name.lower()) != c.type]
     actions.createOrReplaceTempView(view)
     facts = MergeFacts(
         num_changes=num_changes,
@@ -239,8 +241,8 @@ def write(
 
 
 def found_columns(spark: SparkSession, found: Main) -> dict[str, schema.Type]:
-    """Return the types of the history's columns, by name."""
-    return {c.name: c.type for c in schema.columns_of(delta.schema_of(spark, found.ref).jsonValue())}
+    """Return the types of the history's columns, by their names in lower case."""
+    return {c.name.lower(): c.type for c in schema.columns_of(delta.schema_of(spark, found.ref).jsonValue())}
 
 
 def _merge_sql(found: Main, view: str, of: Versions, match: Sequence[str], *, is_evolving: bool) -> str:
@@ -288,19 +290,27 @@ def _time_of(of: Versions, alias: str | None) -> Column:
 
 
 def _one_for_each_key(current: DataFrame, of: Versions) -> DataFrame:
-    """Return the current versions; of a key that has several, which only another program can do, the latest."""
-    rows = current.where(F.col(quoted(of.history.is_current)))
-    have = {field.name for field in rows.schema.fields}
-    types = {f.name: f.dataType for f in struct_type(of.columns).fields}
+    """Return the current versions as main's columns are now, and how many a key has: (…, _mv_copies).
+
+    Of several, which only another program can have made, it is the latest.
+    """
+    rows = current.where(is_current(of))
+    have = {c.name.lower(): c for c in schema.columns_of(rows.schema.jsonValue())}
     begun = F.col(quoted(of.history.valid_from))
-    others = [
-        (F.col(quoted(name)) if name in have else F.lit(None).cast(types[name])).alias(name)
-        for name in of.names
-        if name not in of.table.key
-    ]
+
+    def value(column: schema.Column) -> Column:
+        # Its type may be narrower than main's by now, and a hash of another type is another hash.
+        found = have.get(column.name.lower())
+        if found is not None and found.type == column.type:
+            return F.col(quoted(found.name)).alias(column.name)
+        text = F.lit(None) if found is None else F.col(quoted(found.name))
+        return text.try_cast(sql_type(column)).alias(column.name)
+
+    others = [value(column) for column in of.columns if column.name not in of.table.key]
     kept = F.struct(begun, *others, *columns((of.history.is_current, of.history.operation)))
-    latest = rows.groupBy(*columns(of.table.key)).agg(F.max_by(kept, begun).alias("_mv_version"))
-    return latest.select(*columns(of.table.key), "_mv_version.*")
+    number = F.count(F.lit(1)).alias("_mv_copies")
+    latest = rows.groupBy(*columns(of.table.key)).agg(F.max_by(kept, begun).alias("_mv_version"), number)
+    return latest.select(*columns(of.table.key), "_mv_version.*", "_mv_copies")
 
 
 def _same_key(left: DataFrame, right: DataFrame, of: Versions) -> Column:

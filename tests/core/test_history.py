@@ -40,7 +40,7 @@ MAIN = [publish(2), FIRST, foreign(0, "CREATE TABLE")]
 
 
 def plan(history: list[Commit], main: list[Commit] = MAIN, **more: bool) -> Way:
-    options = {"has_corrections": True, "is_forced": False} | more
+    options = {"definition_hash": "", "has_corrections": True, "is_forced": False} | more
     return planned(
         history, main, main[0].version, [c for c in main if c.note and c.note.refresh_id == "r1"], **options
     ).way
@@ -62,6 +62,8 @@ def plan(history: list[Commit], main: list[Commit] = MAIN, **more: bool) -> Way:
         ([written(1, 1, "another mark"), CREATED], MAIN, Way.COMPARE),  # main was restored, or made again
         ([written(1, 7, "later"), CREATED], MAIN, Way.COMPARE),
         ([AT_FIRST, CREATED], [publish(9), publish(8)], Way.COMPARE),  # main's log is cleaned up
+        ([foreign(41, "VACUUM END"), foreign(40, "VACUUM START")], MAIN, Way.COMPARE),  # and so is its own
+        ([foreign(9, "OPTIMIZE")], MAIN, Way.COMPARE),
     ],
 )
 def test_what_a_history_lacks(history, main, way):
@@ -71,6 +73,7 @@ def test_what_a_history_lacks(history, main, way):
 def test_without_corrections_or_by_force_it_is_compared():
     assert plan([AT_FIRST, CREATED], has_corrections=False) is Way.COMPARE
     assert plan([AT_FIRST, CREATED], MAIN[1:], is_forced=True) is Way.COMPARE
+    assert plan([AT_FIRST, CREATED], definition_hash="of another definition") is Way.COMPARE
 
 
 def test_only_where_another_process_may_write_it_needs_a_fence():
@@ -109,6 +112,9 @@ def test_a_commit_says_what_it_has_reached():
         ({"columns": ["a"], "exclude": ["b"]}, "give one"),
         ({"valid_from": "x", "valid_to": "X"}, "the same name"),
         ({"valid_to_current": "soon"}, "not a time"),
+        ({"valid_to_current": "9999-W01-1"}, "not a time"),
+        ({"valid_to_current": "2020-01-01"}, "not a time"),
+        ({"valid_to_current": "9999-02-31"}, "day"),
         ({"valid_to_current": "9999-12-31T00:00:00+02:00"}, "not a time"),
         ({"deletes": "ignore"}, "deletes"),
         ({"keep": "2 years"}, "duration"),
@@ -138,12 +144,13 @@ def test_one_that_is_added_makes_a_refresh_compare_everything_but_no_log_be_read
     plain, kept = a_table(), a_table(history=True)
 
     assert plain.content_hash != kept.content_hash
-    assert kept.content_hash == a_table(history={"deletes": "mark"}).content_hash
+    assert kept.content_hash == a_table(history={"exclude": ["v"]}).content_hash
+    assert kept.content_hash != a_table(history={"deletes": "mark"}).content_hash
     assert not kept.keeps_content(plain.content_hash)
     source = {"type": "kafka", "topic": "t", "conn_id": "k", "envelope": "upsert", "format": "json", "schema": "id INT"}
     log = {"name": "a", "source": source, "key": ["id"]}
     assert parse_table(log | {"history": True}).keeps_content(parse_table(log).content_hash)
-    assert parse_table(log).keeps_content(parse_table(log | {"history": True}).content_hash)
+    assert parse_table(log).keeps_content(parse_table(log | {"history": {"deletes": "keep"}}).content_hash)
 
 
 def test_problems_with_the_columns_of_a_table():

@@ -354,7 +354,7 @@ def history_plan(
     ours = [commit for commit in commits if commit.version in published or not minds_others]
     is_forced = is_forced and not is_history_of(history, own)
     facts = {"has_corrections": has_corrections, "is_forced": is_forced}
-    found = core_history.planned(history_log(history), commits, version, ours, **facts)
+    found = core_history.planned(history_log(history), commits, version, ours, definition_hash="", **facts)
     newest = history_log(history)[0].version
     return Target(found.way, version, mark_at(commits, version), history_txn_after(history, own[1]), newest)
 

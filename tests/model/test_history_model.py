@@ -111,11 +111,6 @@ WEAKER = [
     ),
     # These were built until the model found what they lead to.
     (
-        KEPT._replace(name="a fence only where main has changed", fences_compares=False),
-        *(Faults(expiry=1, drift=1), "begun"),
-        *("invariant 19: the history has ((2, 2), (1,), ()) as current versions", "others: a current version"),
-    ),
-    (
         FORCED._replace(name="no fence where everything is compared", fences_compares=False),
         *(Faults(expiry=1), "outdated"),
         *("invariant 19: the history has ((1,), (1, 1), (1,)) as current versions", "has nothing to commit"),

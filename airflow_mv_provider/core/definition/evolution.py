@@ -114,9 +114,9 @@ def _decided(
                 )
             verb = "dropped" if is_adding and on_lost == "drop" else "kept as it is"
             notes.append(f"column {column.name!r} is not in the source: {verb}")
-        elif found.type == column.type or _holds(column.type, found.type):
+        elif found.type == column.type or holds(column.type, found.type):
             columns.append(column)
-        elif policy == "evolve" and column.name not in fixed and _holds(found.type, column.type):
+        elif policy == "evolve" and column.name not in fixed and holds(found.type, column.type):
             columns.append(found)
             notes.append(f"column {column.name!r} widened from {shown(column.type)} to {shown(found.type)}")
         else:
@@ -134,7 +134,7 @@ def _decided(
     return Evolution(tuple(columns), tuple(notes))
 
 
-def _holds(wide: Type, narrow: Type) -> bool:
+def holds(wide: Type, narrow: Type) -> bool:
     """True if every value of type `narrow` is also a value of type `wide`, and Delta can widen `narrow` to `wide`."""
     if not isinstance(wide, str) or not isinstance(narrow, str):
         return False

@@ -87,9 +87,11 @@ class History(Part):
     @field_validator("valid_to_current")
     @classmethod
     def _is_time(cls, text: str | None) -> str | None:
-        if text is not None and (not re.match(r"\d{4}-", text) or datetime.fromisoformat(text).tzinfo is not None):
-            raise ValueError(f"{text[:40]!r} is not a time in UTC such as 9999-12-31 or 9999-12-31T23:59:59")
-        return text
+        if text is None:
+            return None
+        if re.fullmatch(r"9\d{3}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?)?", text) is None:
+            raise ValueError(f"{text[:40]!r} is not a time of the far future in UTC, such as 9999-12-31")
+        return datetime.fromisoformat(text).isoformat(" ")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -334,7 +334,8 @@ class RefreshableTable(Part):
         if self.errors is not None:
             content["errors"] = True
         if self.history is not None:
-            content["history"] = True  # begun by a refresh that compares everything, also where nothing has changed
+            # It begins, or gets another rule for deletes, by a refresh that compares everything in any case.
+            content["history"] = self.history.deletes
         if self.quarantining:
             rules = {"not_null", "accepted_values", "matches", "expression"}
             content["checks"] = [check.model_dump(mode="json", include=rules) for check in self.quarantining]
@@ -353,7 +354,7 @@ class RefreshableTable(Part):
         return published_hash in {
             self.model_copy(update={"errors": errors, "history": history}).content_hash
             for errors in (self.errors, None)
-            for history in (None, History())
+            for history in (None, *(History(deletes=rule) for rule in ("close", "keep", "mark")))
         }
 
     def to_json(self) -> dict[str, Any]:

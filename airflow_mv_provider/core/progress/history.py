@@ -5,6 +5,8 @@
     else                                                 compare   current versions are compared with main's rows
     main's rows are those that it has reached            nothing
 
+A history that was written by another definition is compared: its key or what deletes do may be another one.
+
 A history is written after main's commit, as the error table is, so a takeover may find it written or not. Its log says
 which version of main it has reached. What is between is a difference of main's own log.
 """
@@ -16,6 +18,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, is_untouched_since, last_epoch, mark_at
+
+_LONG_LOG = 100
 
 
 class Way(StrEnum):
@@ -52,6 +56,7 @@ def planned(
     version: int,
     ours: Iterable[Commit],
     *,
+    definition_hash: str,
     has_corrections: bool,
     is_forced: bool,
 ) -> Plan:
@@ -60,12 +65,14 @@ def planned(
     history, main   : their logs, newest first; the history's as far as `shows_last` asks for, main's since the version
                       that the history has
     ours            : the commits with which this refresh has published
+    definition_hash : of the definition by which it is written now
     has_corrections : what these have changed is recorded, row by row
     is_forced       : a person wants everything compared
     """
     last = last_written(history)
     if last is None or last.note is None or last.note.reached is None:
-        if is_untouched_since(history, -1):
+        is_whole = bool(history) and history[-1].version == 0  # else what was written may be no longer in its log
+        if is_whole and is_untouched_since(history, -1):
             return Plan(Way.BEGIN)
         return Plan(Way.COMPARE, "its log does not show which version of the table it has")
     note, since = last.note, _changes_since(main, last.note, version)
@@ -73,7 +80,7 @@ def planned(
         return Plan(Way.COMPARE, f"the table's log no longer shows version {note.reached}, which it has")
     if _is_changed_by_others(history, last):
         return Plan(Way.COMPARE, "another program has changed it")
-    if is_forced:
+    if is_forced or note.definition_hash != definition_hash:
         return Plan(Way.COMPARE)
     if not since:
         return Plan(Way.NOTHING)
@@ -101,6 +108,11 @@ def needs_fence(history: Sequence[Commit], main: Sequence[Commit], refresh_id: s
         return True
     since = [c for c in main if c.version > last.note.reached and (c.note is not None or not c.keeps_data)]
     return any(c.note is None or (c.note.refresh_id, c.note.epoch) != (refresh_id, epoch) for c in since)
+
+
+def is_log_long(main: Sequence[Commit]) -> bool:
+    """True if a history that lacks nothing should say so: main's log is read back to the version that it has."""
+    return len(main) > _LONG_LOG
 
 
 def valid_ms(history: Sequence[Commit], at_ms: int) -> int:

@@ -40,7 +40,7 @@ from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.preview import Subject, preview
 from airflow_mv_provider.runner.review.rollback import check_files, frontier_at
 from airflow_mv_provider.spark import delta, history
-from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values
@@ -176,8 +176,8 @@ def _with_history(work: _Work) -> tuple[Compared, ...]:
     if table.definition.history is None or not work.request.scope.is_everything:
         return ()
     found = Main(spark, table.main.history, table.uuid)
-    if found.properties() is None:
-        gone = "the history is gone: no Delta table is there"
+    if (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+        gone = "the history is gone, or another table is there"
         return (Compared(Against.HISTORY, Finding.DRIFT, "its history", gone),)
     last = last_written(found.log_until(lambda commits: last_written(commits) is not None))
     reached = last.note.reached if last is not None and last.note is not None else None

@@ -31,7 +31,7 @@ from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
-from airflow_mv_provider.spark.delta import Main
+from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.errors import is_gone
 from airflow_mv_provider.spark.history import versions_of
 from airflow_mv_provider.spark.review import one_row
@@ -107,7 +107,7 @@ def row_versions(context: Context, name: str, key: Sequence[str]) -> RowVersions
     table = context.store.table(name)
     texts, history = core.parse_key(name, key, table.definition.key, command="history-of"), table.definition.history
     found = Main(context.spark, table.main.history, table.uuid)
-    if history is None or found.properties() is None:
+    if history is None or (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
         hint = "Set `history: true` in its definition, and refresh it." if history is None else "Refresh it."
         raise NotPublishedError(name, "the table has no history of its rows.", hint=hint)
     one = one_row.asked(found.spark, found.ref, name, texts, None)
@@ -185,9 +185,6 @@ def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
     )
     published = store.state(table.id).published_version
     is_as_published = published is not None and all(each.version <= published for each in searched.changing[:1])
-    history, versions = table.definition.history, list[RowVersion]()
-    if history is not None and (kept := Main(walk.main.spark, table.main.history, table.uuid)).properties() is not None:
-        versions = versions_of(walk.main.spark, table.name, kept, history, walk.one)
     found = RowHistory(
         table=table.name,
         key=dict(walk.one.key),
@@ -199,9 +196,25 @@ def _history(walk: _Walk, now: tuple[Row, ...]) -> RowHistory:
         events=events,
         begins=walk.begins or core.beginning(searched, walk.rows),
         came_from=places_of(walk.context, table, walk.one, now) if now and is_as_published else None,
-        versions=tuple(versions),
+        versions=_versions(walk),
     )
     return core.hidden(found, table.definition.sensitive, table.uuid)
+
+
+def _versions(walk: _Walk) -> tuple[RowVersion, ...]:
+    """Return the row's versions in the table's history; none if it has none, or it cannot be read."""
+    table, spark = walk.table, walk.main.spark
+    history, kept = table.definition.history, Main(spark, table.main.history, table.uuid)
+    if history is None:
+        return ()
+    try:
+        if (kept.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+            return ()
+        return tuple(versions_of(spark, table.name, kept, history, walk.one))
+    except InterruptedRefreshError:
+        raise
+    except MvError:
+        return ()  # `amv history-of` says why
 
 
 def _show(walk: _Walk, message: str) -> None:

@@ -17,6 +17,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.evolution import holds
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
@@ -30,7 +31,13 @@ from airflow_mv_provider.core.fence import (
 from airflow_mv_provider.core.progress import history as core
 from airflow_mv_provider.core.progress.history import Way
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
-from airflow_mv_provider.exceptions import EpochRegressionError, FencedError, HistoryError, TransientError
+from airflow_mv_provider.exceptions import (
+    EpochRegressionError,
+    FencedError,
+    HistoryError,
+    MainRefusedError,
+    TransientError,
+)
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
@@ -61,20 +68,24 @@ class HistoryTable:
     def is_kept(self) -> bool:
         return self._work.definition.history is not None
 
-    def prepare(self) -> None:
+    def prepare(self, *, is_in_main: bool) -> None:
         """Create the history if it is missing.
 
-        raises : HistoryError, if it is gone, something else lies there, or it cannot have the table's columns
+        is_in_main : main has a commit of this refresh, which has to come to its end
+        raises     : HistoryError, if it is gone, something else lies there, or it cannot have the table's columns
         """
         work = self._work
         if not self.is_kept:
             return
         own = self._versions(self._columns_to_be())
-        if (problem := own.history.problem(own.columns, work.definition.key)) is not None:
+        problem = own.history.problem(own.columns, work.definition.key)
+        if problem is None and own.history.time_column not in (None, *work.layout.names):
+            problem = f"the source has no column {own.history.time!r}, from which its versions would be valid"
+        if problem is not None:
             raise HistoryError(work.table.name, f"{problem}.", hint="Change `history` in the definition.")
         found = self._table.properties()
         if found is None:
-            found = self._created(own)
+            found = self._created(own, is_in_main=is_in_main)
         carried = found.get(UUID_PROPERTY)
         if carried is None and self._table.is_claimed:
             self._table.adopt()
@@ -84,27 +95,40 @@ class HistoryTable:
                 f"{self._table.ref} is not its history.",
                 hint="Move it away, or leave `history` out of the definition.",
             )
-        present = history.found_columns(work.spark, self._table)
-        if wrong := [c.name for c in own.history.own_columns if present.get(c.name) != c.type]:
+        self._check_columns(own)
+
+    def _check_columns(self, own: Versions) -> None:
+        work, present = self._work, history.found_columns(self._work.spark, self._table)
+        if wrong := [c.name for c in own.history.own_columns if present.get(c.name.lower()) != c.type]:
             raise HistoryError(
                 work.table.name,
                 f"{self._table.ref} has no column {wrong[0]!r} as `history` wants it.",
-                hint="Name its columns in `history` as they are, or move it away: the next refresh begins a new one.",
+                hint="Name its columns in `history` as they are. To begin a new one, leave `history` out of the "
+                "definition for one refresh, and move the old one away.",
             )
+        for column in own.columns:
+            kept = present.get(column.name.lower(), column.type)
+            if kept != column.type and not (holds(column.type, kept) or holds(kept, column.type)):
+                raise HistoryError(
+                    work.table.name,
+                    f"column {column.name!r} is {schema.shown(column.type)}, in its history {schema.shown(kept)}.",
+                    hint="Give it another name in `select`; or leave `history` out of the definition for one refresh, "
+                    "and move the old one away: a new one begins.",
+                )
 
-    def _created(self, own: Versions) -> dict[str, str]:
+    def _created(self, own: Versions, *, is_in_main: bool) -> dict[str, str]:
         work = self._work
         state = work.store.state(work.table.id)
-        was_kept = state.published_hash == work.definition.content_hash and state.published_version is not None
-        # After the seal main may have this refresh's rows already, and it has to come to its end.
-        if storage.has_files(work.spark, self._table.ref.location) or (was_kept and work.refresh.seal is None):
+        last = work.store.publish_of(work.table.id, state.published_upper, state.published_version)
+        was_kept = last is not None and last.definition.history is not None
+        if storage.has_files(work.spark, self._table.ref.location) or (was_kept and not is_in_main):
             raise HistoryError(
                 work.table.name,
                 f"its history is gone: no Delta table is at {self._table.ref}.",
                 hint="Restore it. To begin a new one, leave `history` out of the definition for one refresh.",
             )
         if was_kept:
-            self.why = "its history was gone, and a new one has begun"
+            self._tell("its history was gone, and a new one has begun")
         with durable(Write.CREATE_HISTORY):
             made = self._table.create(struct_type(own.all_columns), [own.history.is_current])
         return dict(made.properties)
@@ -121,7 +145,7 @@ class HistoryTable:
         own = self._versions(work.layout.columns)
         if own.history.time_column is None:
             return
-        if any(chunk.is_overwrite for chunk in recorded) or self._last() is None:
+        if any(chunk.is_overwrite for chunk in recorded) or not self._is_continued():
             rows = storage.desired_rows(work.spark, work.seal, work.source_rows, work.layout)
         else:
             found = recorded_changes.verified(work.spark, work.layout, recorded).rows
@@ -149,28 +173,32 @@ class HistoryTable:
         """
         if not self.is_kept:
             return
-        work, epoch = self._work, self._work.own.epoch
+        work, own = self._work, self._work.own
         for number in range(1, _MAX_TRIES + 1):
             found, main = self._logs()
-            if core.needs_fence(found, main, work.own.refresh_id, epoch):
-                with durable(Write.FENCE_HISTORY):
-                    self._table.fence(self._note("fence", fence_version(epoch)))
-                found, main = self._logs()
-            has_read = has_corrections and not work.layout.left_alone
-            plan = core.planned(
-                *(found, main, version, check.published),
-                has_corrections=has_read,
-                is_forced=work.refresh.is_forced and not self._is_written(found),
-            )
+            plan = self._planned(found, main, check, version, has_corrections=has_corrections)
             if plan.way is Way.NOTHING:
+                if core.is_log_long(main):
+                    self._table.fence(self._written(found, main, version))
                 return
-            self.why = self.why or (None if plan.why is None else f"its history was compared: {plan.why}")
+            if core.needs_fence(found, main, own.refresh_id, own.epoch):
+                with durable(Write.FENCE_HISTORY):
+                    self._table.fence(self._note("fence", fence_version(own.epoch)))
+                found, main = self._logs()
+                plan = self._planned(found, main, check, version, has_corrections=has_corrections)
+                if plan.way is Way.NOTHING:
+                    return
+            if plan.why is not None:
+                self._tell(f"its history was compared: {plan.why}")
             log.info("%s: its history: %s%s", work.table.name, plan.way, f", {plan.why}" if plan.why else "")
+            note = self._written(found, main, version)
             try:
                 with durable(Write.HISTORY):
-                    note = self._write(plan.way, recorded, found, main, version)
-                    if not self._is_written(self._logs()[0]):  # Delta makes no commit of a MERGE that changes nothing
-                        self._table.fence(note)
+                    self._write(plan.way, recorded, note)
+                    if not (is_written := self._is_written(self._logs()[0])):
+                        self._table.fence(note)  # Delta makes no commit of a MERGE that changes nothing
+            except MainRefusedError as error:
+                raise HistoryError(work.table.name, error.problem, hint=error.advice) from error
             except TransientError as error:
                 # The commit may have failed, or succeeded with its answer lost: the log decides.
                 log.warning("%s: the commit of its history raised an error: %s", work.table.name, error)
@@ -178,16 +206,39 @@ class HistoryTable:
                     raise
                 work.lease.check(is_cancellable=False)
                 continue
-            if not self._is_written(self._logs()[0]):
-                raise EpochRegressionError(work.table.name, f"Delta ignored the history of epoch {epoch} as outdated.")
+            if not is_written and not self._is_written(self._logs()[0]):
+                problem = f"Delta ignored the history of epoch {own.epoch} as outdated."
+                raise EpochRegressionError(work.table.name, problem)
+            return
 
-    def _write(
-        self, way: Way, recorded: Sequence[RecordedChunk], found: Sequence[Commit], main: Sequence[Commit], version: int
-    ) -> CommitNote:
+    def _planned(
+        self,
+        found: Sequence[Commit],
+        main: Sequence[Commit],
+        check: LogCheck,
+        version: int,
+        *,
+        has_corrections: bool,
+    ) -> core.Plan:
+        work = self._work
+        return core.planned(
+            *(found, main, version, check.published),
+            definition_hash=work.definition.content_hash,
+            has_corrections=has_corrections and not work.layout.left_alone,
+            is_forced=work.refresh.is_forced and not self._is_written(found),
+        )
+
+    def _written(self, found: Sequence[Commit], main: Sequence[Commit], version: int) -> CommitNote:
+        """Return the note of a commit that brings the history to main's `version`."""
+        valid_ms = core.valid_ms(found, _time_of(self._work, main, version))
+        note = self._note("history", next_txn_version(found, self._work.own.epoch))
+        return note.of_history(version, mark_at(main, version), valid_ms, found[0].version)
+
+    def _write(self, way: Way, recorded: Sequence[RecordedChunk], note: CommitNote) -> None:
         work, spark, layout = self._work, self._work.spark, self._work.layout
-        own = self._versions(layout.columns, core.valid_ms(found, _time_of(work, main, version)))
-        txn_version = next_txn_version(found, work.own.epoch)
-        note = self._note("history", txn_version, version, mark_at(main, version), own.valid_ms, found[0].version)
+        assert note.reached is not None
+        assert note.valid_ms is not None
+        own = self._versions(layout.columns, note.valid_ms)
         if way is Way.CHANGES:
             num_changes = total(recorded).changes
             changes = recorded_changes.verified(spark, layout, recorded).rows
@@ -198,9 +249,11 @@ class HistoryTable:
                 self._join(history.actions_between(self._current(own), rows, own, is_all=False), own, note)
             else:
                 self._merge(history.actions_of_corrections(changes, own), own, note, num_changes)
-            return note
+            return
         with translated(work.table.name):
-            rows = delta.read(spark, work.table.main, version)
+            rows = delta.read(spark, work.table.main, note.reached)
+        if not layout.is_whole:  # what another program has doubled outside of the scope stays so
+            rows = rows.dropDuplicates(list(work.definition.key))
         own = self._versions(schema.columns_of(rows.schema.jsonValue()), own.valid_ms)
         if way is Way.BEGIN:
             self._enable(own)
@@ -208,13 +261,12 @@ class HistoryTable:
         else:
             there = rows.select(*columns(own.names)).withColumn("_mv_gone", history.false())
             self._join(history.actions_between(self._current(own), there, own, is_all=True), own, note)
-        return note
 
     def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> None:
         work = self._work
         found, number, late = history.kept_actions(work.spark, actions, own, work.unwritten("history"))
         if late and own.history.time_column is not None:
-            self.why = f"{late:,} versions have a time before the one that they follow, and begin right after it"
+            self._tell(f"{late:,} versions have a time before the one that they follow, and begin right after it")
         if number:
             self._merge(found, own, note, number)
 
@@ -250,8 +302,15 @@ class HistoryTable:
             raise FencedError(work.table.name, "a later process has taken its history over.", epoch=newest)
         return found, main
 
-    def _last(self) -> Commit | None:
-        return core.last_written(self._table.log_until(lambda commits: core.last_written(commits) is not None))
+    def _is_continued(self) -> bool:
+        """True if this refresh's corrections are probably all that the history lacks."""
+        state, found = self._work.store.state(self._work.table.id), self._table.log_until(core.shows_last)
+        last = core.last_written(found)
+        return last is not None and last.note is not None and last.note.reached == state.published_version
+
+    def _tell(self, what: str) -> None:
+        if self.why is None or what not in self.why:
+            self.why = what if self.why is None else f"{self.why}; {what}"
 
     def _is_written(self, found: Sequence[Commit]) -> bool:
         """True if this refresh has written the history under this epoch."""
@@ -269,18 +328,9 @@ class HistoryTable:
         kept = set(layout.left_alone)
         return (*layout.columns, *(c for c in layout.main_columns or () if c.name in kept))
 
-    def _note(
-        self,
-        step: Step,
-        txn_version: int,
-        reached: int | None = None,
-        mark: str | None = None,
-        valid_ms: int | None = None,
-        base: int | None = None,
-    ) -> CommitNote:
+    def _note(self, step: Step, txn_version: int) -> CommitNote:
         work = self._work
-        note = note_of(work.table, work.current(), work.own, step, txn_version)
-        return note.of_history(reached, mark, valid_ms, base)
+        return note_of(work.table, work.current(), work.own, step, txn_version)
 
     @cached_property
     def _table(self) -> Main:
@@ -291,7 +341,7 @@ class HistoryTable:
 def _time_of(work: Work, main: Sequence[Commit], version: int) -> int:
     """Return from when the versions of this refresh are valid, in milliseconds, unless a column has their times."""
     assert work.definition.history is not None
-    if work.definition.history.time == "source" and work.refresh.source_ms is not None:
-        return work.refresh.source_ms
     at_ms = next((c.at_ms for c in main if c.version == version), None)
-    return work.store.now_ms() if at_ms is None else at_ms
+    at_ms = work.store.now_ms() if at_ms is None else at_ms
+    source_ms = work.refresh.source_ms if work.definition.history.time == "source" else None
+    return at_ms if source_ms is None else min(source_ms, at_ms)  # a file or a clock may be ahead of its time

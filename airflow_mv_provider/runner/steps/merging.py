@@ -123,6 +123,8 @@ class Merging:
                 if self._is_short(check, counts):
                     self._start_over(check, counts)
                     return
+                if not (check.published or self.is_published):
+                    self._history.check(recorded)
                 self._work.lease.ignore_cancel()
                 self._errors.publish()
                 self._publish_history(recorded, check, is_exact=not num_kept)
@@ -271,7 +273,8 @@ class Merging:
 
     def _publish_history(self, recorded: Sequence[RecordedChunk], check: LogCheck, *, is_exact: bool) -> None:
         version = check.published[-1].version if check.published else check.latest
-        is_exact = is_exact and not any(chunk.is_overwrite for chunk in recorded)
+        is_proved = not check.is_overwritten or self._has_replaced_as_sealed
+        is_exact = is_exact and is_proved and not any(chunk.is_overwrite for chunk in recorded)
         self._history.publish(recorded, check, version, has_corrections=is_exact)
 
     def _published(

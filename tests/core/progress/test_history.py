@@ -27,7 +27,8 @@ HISTORY = (commit(1, "history", reached=2, base=0), CREATED)
 
 
 def plan(history, main, ours=()):
-    return planned(history, main, main[0].version, ours, has_corrections=True, is_forced=False)
+    facts = {"definition_hash": "", "has_corrections": True, "is_forced": False}
+    return planned(history, main, main[0].version, ours, **facts)
 
 
 @pytest.mark.parametrize(
