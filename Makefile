@@ -111,7 +111,7 @@ lint: $(stamp) ## check format, style, types, security and known vulnerabilities
 	@$(bin)/python scripts/audit.py
 
 model: $(stamp) ## explore the protocol's states and show the weaker designs' traces; simulate histories and crashes
-	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_simulation.py tests/model/ingestion/test_ingestion_model.py
+	@$(bin)/pytest -s --every-case tests/model/test_model.py tests/model/test_history_model.py tests/model/test_simulation.py tests/model/ingestion/test_ingestion_model.py
 
 trial-install: $(stamp) ## do what the README says of installing, in an empty environment; a minute
 	@$(bin)/python scripts/trial_install.py

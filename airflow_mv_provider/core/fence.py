@@ -65,8 +65,8 @@ class CommitNote:
     part: int = 0  # part of a progressive refresh, from 1; 0 is a commit of everything
     num_errors: int = 0  # rows in the error table after a commit of step "errors"
     keeps_rows: bool = False  # its deletes were left out, as a person has decided
-    # Of a publish: main's version that its corrections were computed against. Of a history: its own version at which it
-    # was decided what to write.
+    # Of a publish: main's version that its corrections were computed against; of a history: its own version that was
+    # read to decide what to write.
     base: int | None = None
     reached: int | None = None  # of a history: main's version up to which it has every row's versions
     mark: str | None = None  # of a history: of this package's newest commit in main up to there

@@ -27,9 +27,9 @@ Main is the Delta table that users read. The right column names the durable writ
                            collect records while staging, overwrite it after main's      errors
                            commit and before `published`. A takeover completes both
                            tables or neither
-                history    if the table keeps a history: create it with the fence,   create_history,
-                           bring it to main's version after main's commit and before fence_history, history
-                           `published`; first fence it, if an earlier process may
+                history    if the table keeps a history: create it with the fence;       create_history,
+                           bring it to main's version after main's commit and before     fence_history, history
+                           `published`; fenced first where an earlier process may
                            still write it
     CLEANUP     clean      delete this refresh's workspace and progress; row to NORMAL   staging_delete, normal
 

@@ -18,6 +18,7 @@ from airflow_mv_provider.core.phase import Recovery
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import MetadataUnavailableError, MvError
 from tests.model import ending, order
+from tests.model.beside import HistoryWrite
 from tests.model.delta import Transaction
 from tests.model.design import Design, Worker
 from tests.model.lake import World
@@ -27,11 +28,13 @@ from tests.model.stored import Stored
 WRITES = {
     **{"acquire": "acquire", "hand over": "hand_over", "fence": "fence", "stage": "staging", "seal": "seal"},
     **{"changes": "changes", "record": "progress", "merge": "publish", "committed": "committed"},
+    **{"create history": "create_history", "fence history": "fence_history", "merge history": "history"},
     **{"hold": "hold", "supersede": "decide", "record kept": "keep"},
     **{"discard": "discard", "published": "published", "concluded": "published"},
     **{"clean": "staging_delete", "sweep": "staging_delete", "finish": "normal", "abandon": "normal"},
 }
-_OF_SPARK = ("publish", "fence", "staging", "changes", "staging_delete")
+_OF_SPARK = ("publish", "fence", "staging", "changes", "staging_delete", "create_history", "fence_history", "history")
+_HELD = {"commit": "publish.held", "commit history": "history.held"}
 _MAX_RACES = 10
 _ERRORS = {
     each.code: each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, MvError)
@@ -46,11 +49,14 @@ class Process:
         self.at: str | None = "begin"
         self.error: MvError | None = None
         self.outcome: Outcome | None = None
-        self._design = Design(is_progressive=world.is_progressive, holds=world.table.definition.approval == "always")
+        of = world.table.definition
+        self._design = Design(
+            is_progressive=world.is_progressive, holds=of.approval == "always", keeps_history=of.history is not None
+        )
         self._fx, self._worker, self._num_races = Stored(world, caller), Worker(), 0
 
     @property
-    def held(self) -> Transaction | None:
+    def held(self) -> Transaction | HistoryWrite | None:
         return self._fx.held
 
     def advance(self) -> str | None:
@@ -75,7 +81,7 @@ class Process:
         write, _, when = self.at.partition(".")
         code = "MV-ENGINE" if write in _OF_SPARK else "MV-DATABASE-UNAVAILABLE"
         self._leave_merge()
-        before = self._worker if when == "before" or self.at == "publish.held" else self._written
+        before = self._worker if when in ("before", "held") else self._written
         self._meet(before, code)
         self._to_next_point()
 
@@ -97,8 +103,8 @@ class Process:
         if when in ("before", "held"):
             before, self._fx.is_done = self._worker, True
             self._step()
-            if self._worker.at == "commit":
-                self.at = "publish.held"
+            if self._worker.at in _HELD:
+                self.at = _HELD[self._worker.at]
                 return
             if self._fx.is_done:
                 self._written, self.at = before, f"{write}.after"

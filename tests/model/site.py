@@ -15,6 +15,7 @@ from airflow_mv_provider.metadata import migrations
 from airflow_mv_provider.metadata.database import open_engine
 from airflow_mv_provider.metadata.store import Store
 from tests.conftest import Clock, a_table
+from tests.model.beside import SimulatedHistory, check_history
 from tests.model.delta import Rows, SimulatedDelta
 from tests.model.lake import HANDOVER_MS, World
 from tests.model.simulation import Process
@@ -33,7 +34,8 @@ FOREIGN = ((9, 0, "foreign"),)
 class Site:
     """One SQLite database in memory, put back to where it was in no time; it can be down.
 
-    publish : "atomic", "progressive", or "held": atomic, and every refresh after the first waits for a decision
+    publish : "atomic", "progressive", or "held": atomic, and every refresh after the first waits for a decision; or
+              "kept", "kept progressive", "begins": a history is kept from the first refresh on, or from the second
     """
 
     def __init__(self, publish: str, partitions: tuple[int, ...] = PARTITIONS) -> None:
@@ -44,18 +46,20 @@ class Site:
         self.is_down = False
         self._crashed: dict[str, tuple[bytes, World, int]] = {}
         event.listen(self.engine, "begin", self._begin)
-        is_held, publish = publish == "held", "progressive" if publish == "progressive" else "atomic"
+        later: dict[str, Any] = {"approval": "always", "when_held": "supersede"} if publish == "held" else {}
+        later |= {"history": True} if publish == "begins" else {}
+        is_kept, publish = "kept" in publish, "progressive" if "progressive" in publish else "atomic"
         key = ["id"] if publish == "atomic" else ["id", "p"]
-        definition = a_table(key=key, partition_by=["p"], publish=publish)
+        definition = a_table(key=key, partition_by=["p"], publish=publish, history=is_kept)
         self.table = self.store.registry.register(definition, warehouse="/wh", location="/wh/orders")
         sources = [tuple(row for row in rows if row[1] in partitions) for rows in SOURCES]
         first = World(self.store, self.table, partitions, source=sources[:2])
         process = Process(first, Caller("first", "first"))
         process.finish()
         assert process.outcome is Outcome.PUBLISHED
-        if is_held:
-            held = a_table(key=key, partition_by=["p"], approval="always", when_held="supersede")
-            first.table = self.table = self.store.registry.register(held, warehouse="/wh", location="/wh/orders")
+        if later:
+            then = a_table(key=key, partition_by=["p"], **later)
+            first.table = self.table = self.store.registry.register(then, warehouse="/wh", location="/wh/orders")
         first.source.append(sources[2])
         self.start = self.save(first)
 
@@ -100,6 +104,8 @@ class Site:
 def _copied(world: World) -> World:
     found = copy(world)
     found.delta = SimulatedDelta(list(world.delta.versions))
+    if world.history is not None:
+        found.history = SimulatedHistory(list(world.history.commits), list(world.history.versions))
     found.source, found.files = list(world.source), dict(world.files)
     found.orphans, found.refreshes = list(world.orphans), list(world.refreshes)
     return found
@@ -122,7 +128,9 @@ def close_sites() -> None:
 
 
 def check_log(world: World) -> None:
-    """Invariants 4, 6 and 12 of main's log."""
+    """Invariants 4, 6 and 12 of main's log, and those of the history's, if there is one."""
+    if world.history is not None:
+        check_history(world.history, world.delta, is_at_rest=False)
     epochs = [v.note.epoch for v in world.delta.versions if v.note]
     assert epochs == sorted(epochs), "invariant 6"
     for version in world.delta.versions:
@@ -164,6 +172,8 @@ def check_rest(world: World, clock: Clock, *, is_put_back: bool = False) -> None
     world.sweep(knows_all=not is_put_back)
     assert not world.files, "invariant 8"
     check_log(world)
+    if world.history is not None:
+        check_history(world.history, world.delta, is_at_rest=True)
     published = {v.note.refresh_id for v in world.delta.versions if v.note and v.note.step == "publish"}
     for report in world.store.history(world.table.id, 100):
         assert report.outcome is not Outcome.RUNNING

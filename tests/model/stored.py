@@ -35,7 +35,9 @@ from airflow_mv_provider.core.frontier import desired_upper
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
+from airflow_mv_provider.core.progress import history as core_history
 from airflow_mv_provider.core.progress.chunk import Chunk
+from airflow_mv_provider.core.progress.history import Way
 from airflow_mv_provider.core.progress.partition import partition_name
 from airflow_mv_provider.core.progress.recorded import KeptRows, PartitionCounts, RecordedChunk, total
 from airflow_mv_provider.core.progress.seal import Seal, SealedPartition
@@ -53,8 +55,9 @@ from airflow_mv_provider.core.state import (
 from airflow_mv_provider.core.strategy import Choice, compare_reason
 from airflow_mv_provider.exceptions import FencedError, LeaseLostError, MainMovedError, MvError
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
+from tests.model.beside import HistoryWrite, SimulatedHistory
 from tests.model.delta import Change, Rows, Transaction, corrections
-from tests.model.design import AtFence, Own
+from tests.model.design import AtFence, Own, Published, Target
 from tests.model.lake import HANDOVER_MS, LEASE_MS, World
 
 _GIVEN = ErrorReport("MV-ABANDONED", "its process ended", "", True)
@@ -77,7 +80,7 @@ class Stored:
         self.world, self.caller, self.store = world, caller, world.store
         self.is_done, self.is_theirs = True, False
         self.taken_over: Recovery | None = None
-        self.held: Transaction | None = None
+        self.held: Transaction | HistoryWrite | None = None
         self.error: MvError | None = None
         self.chunks: tuple[Chunk, ...] = ()
         self.done: tuple[RecordedChunk, ...] = ()
@@ -329,6 +332,67 @@ class Stored:
     def _unless(self, problem: str) -> str:
         self.is_done = False
         return problem
+
+    # -- the history beside main -------------------------------------------------------------------------------------
+
+    def has_history(self) -> bool:
+        return self.world.history is not None
+
+    def create_history(self) -> None:
+        self.world.history = SimulatedHistory()
+
+    def is_history_taken(self, own: Own) -> bool:
+        return last_epoch(self._history.log()) > own[1] and last_epoch(self.world.delta.log()) > own[1]
+
+    def needs_history_fence(self, own: Own) -> bool:
+        return core_history.needs_fence(self._history.log(), self.world.delta.log(), *own)
+
+    def fence_history(self, own: Own) -> bool:
+        version = fence_version(own[1])
+        self._history.fence(self._note(own, "fence", version))
+        return self._history.last_txn == version
+
+    def history_plan(self, own: Own, found: Published) -> Target:
+        history, main = self._history.log(), self.world.delta.log()
+        ours = [commit for commit in main if commit.version in found.commits]
+        is_exact = not left_out(ours[0] if ours else None, total(found.chunks))
+        plan = core_history.planned(history, main, found.version, ours, has_corrections=is_exact, is_forced=False)
+        mark = mark_at(main, found.version)
+        return Target(plan.way, found.version, mark, next_txn_version(history, own[1]), history[0].version)
+
+    def compare_history(self, target: Target) -> tuple[Change, ...]:
+        return corrections(self.world.delta.rows(target.version), self._history.current())
+
+    def start_history(
+        self, own: Own, found: Published, target: Target, actions: tuple[Change, ...] | None
+    ) -> HistoryWrite | str:
+        if target.way is Way.BEGIN:
+            actions = corrections(self.world.delta.rows(target.version), ())
+        elif actions is None:
+            recorded = [self.world.files.get((own[0], chunk.path)) for chunk in found.chunks if chunk.path]
+            if None in recorded:
+                return self._unless("gone")
+            actions = tuple(change for each in recorded for change in each)  # type: ignore[attr-defined]
+        note = self._note(own, "history", target.txn).of_history(target.version, target.mark, None, target.base)
+        self.held = write = self._history.start(actions, note)
+        return write or "outdated"
+
+    def commit_history(self, write: HistoryWrite) -> bool:
+        self.held = None
+        try:
+            self._history.commit(write)
+        except FencedError:
+            self.is_done = False
+        return self.is_done
+
+    def is_history_written(self, own: Own) -> bool:
+        last = core_history.last_written(self._history.log())
+        return last is not None and last.note is not None and (last.note.refresh_id, last.note.epoch) == own
+
+    @property
+    def _history(self) -> SimulatedHistory:
+        assert self.world.history is not None
+        return self.world.history
 
     # -- the steps' writes -------------------------------------------------------------------------------------------
 

@@ -246,6 +246,13 @@ def published(prepared: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
+def published_with_a_history(published: Any) -> Any:
+    """The same, and a history of its rows is to be kept from now on."""
+    published.apply(history=True)
+    return published
+
+
+@pytest.fixture
 def published_and_to_be_held(published: Any) -> Any:
     """The same, and every change needs a decision."""
     published.apply(approval="always")
@@ -294,13 +301,13 @@ def pairs(scenario: tuple[str, ...]) -> list[tuple[str, str]]:
     return list(zip(scenario[::2], scenario[1::2], strict=True))
 
 
-def simulated_run(scenario: tuple[str, ...]) -> Iterator[str]:
+def simulated_run(scenario: tuple[str, ...], publish: str = "atomic") -> Iterator[str]:
     from airflow_mv_provider.core.state import Caller
     from tests.model.lake import LEASE_MS
     from tests.model.simulation import Process
     from tests.model.site import Site, decide
 
-    site = Site("held" if DECISIONS & {*scenario} else "atomic", partitions=(0,))
+    site = Site("held" if DECISIONS & {*scenario} else publish, partitions=(0,))
     world = site.restore(site.start)
     for number, (crash_at, what) in enumerate(pairs(scenario)):
         process, passed = Process(world, Caller(f"number {number}", "host")), list[str]()
@@ -310,7 +317,7 @@ def simulated_run(scenario: tuple[str, ...]) -> Iterator[str]:
             yield "decide.after"
         while process.advance() is not None:
             assert process.at is not None
-            if process.at == "publish.held":
+            if process.at in ("publish.held", "history.held"):
                 continue
             if what in DECISIONS and process.at == "acquire.before":
                 break  # who decides ends that refresh, and begins no other
@@ -345,6 +352,21 @@ SCENARIOS = [
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[", ".join(filter(None, s)) for s in SCENARIOS])
 def test_durable_writes_are_those_of_a_real_refresh(published, scenario):
     assert list(simulated_run(scenario)) == list(real_run(published, scenario))
+
+
+KEPT_SCENARIOS = [
+    ("never", ""),
+    ("history.before", "a crash", "never", ""),
+    ("history.after", "a crash", "never", ""),
+    ("publish.after", "others write"),
+    ("create_history.before", "a crash", "history.before", "a crash", "fence_history.after", "a crash", "never", ""),
+]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("scenario", KEPT_SCENARIOS, ids=[", ".join(filter(None, s)) for s in KEPT_SCENARIOS])
+def test_durable_writes_are_those_of_a_real_refresh_with_a_history(published_with_a_history, scenario):
+    assert list(simulated_run(scenario, "begins")) == list(real_run(published_with_a_history, scenario))
 
 
 HELD_SCENARIOS = [

@@ -84,6 +84,7 @@ def test_history_and_faults_together(design, faults, together, workers, history,
 
 
 @pytest.mark.in_test_all
+@pytest.mark.slow
 def test_history_of_a_refresh_that_waits_for_decisions():
     found = explored(HELD, Faults(crash=1, foreign=1, lost=1), A, together=1, decisions=2)
 

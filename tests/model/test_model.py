@@ -5,6 +5,8 @@ What is explored is told in `world` (the state), `order` and `ending` (a process
 `.venv/bin/pytest -s tests/model/test_model.py` prints how many states each exploration has, and each weaker design's
 shortest way into its violation.
 
+`test_history_model.py` explores the same of tables that keep a history.
+
 What is abstracted away: rows (a partition is one value), guards, schema, scopes, queue and pause, the error table, the
 totals of the last publish and with them the incremental strategy, a lost metadata database. Of a refresh that waits
 for a decision every change needs one; a person decides about what was looked at last, however long ago. How often each

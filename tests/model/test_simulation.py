@@ -67,12 +67,12 @@ def test_pair_of_crashes_is_mended(site_of, publish, is_disturbed, first):
     mend_after(site_of(publish), first, is_disturbed=is_disturbed)
 
 
-def mend_after(site: Site, first: str, *, is_disturbed: bool) -> None:
+def mend_after(site: Site, first: str, *, is_disturbed: bool, points: tuple[str, ...] = POINTS) -> None:
     """Crash at `first`, then whoever comes next at each of the points, and see that the third mends it."""
     world = site.restore(site.start)
     crash(world, first, is_disturbed=is_disturbed)
     crashed = site.save(world)
-    for second in POINTS:
+    for second in points:
         world = site.restore(crashed)
         site.clock.pass_ms(HANDOVER_MS + 1)
         crash(world, second, is_disturbed=False)
@@ -80,6 +80,25 @@ def mend_after(site: Site, first: str, *, is_disturbed: bool) -> None:
             check_rest(world, site.clock)
         except AssertionError as error:
             raise AssertionError(f"a crash at {first}, then one at {second}: {error}") from error
+
+
+# -- a history beside main ---------------------------------------------------------------------------------------------
+
+KEPT_POINTS = tuple(
+    f"{write}.{when}"
+    for write in ("create_history", "publish", "fence_history", "history", "published")
+    for when in ("before", "after")
+)
+FIRST_POINTS = tuple(point for point in KEPT_POINTS if not point.startswith("fence_history"))  # which a successor needs
+
+
+@pytest.mark.slow
+@pytest.mark.sample(1, by=lambda case: case.partition("-")[0])
+@pytest.mark.parametrize("first", FIRST_POINTS)
+@pytest.mark.parametrize("is_disturbed", [False, True], ids=["undisturbed", "others write"])
+@pytest.mark.parametrize("publish", ["begins", "kept", "kept progressive"])
+def test_pair_of_crashes_is_mended_where_a_history_is_kept(site_of, publish, is_disturbed, first):
+    mend_after(site_of(publish), first, is_disturbed=is_disturbed, points=KEPT_POINTS)
 
 
 # -- a decision --------------------------------------------------------------------------------------------------------
@@ -227,7 +246,7 @@ class History(RuleBasedStateMachine):
     def merge_goes_on(self) -> None:
         orphan = self.world.orphans.pop(0)
         try:
-            self.world.delta.commit(orphan)
+            self.world.go_on(orphan)
         except Exception as error:
             assert type(error).__name__ in ("FencedError", "MainMovedError")
 
@@ -304,6 +323,14 @@ class ProgressiveHistory(History):
     num_examples = 125
 
 
+class KeptHistory(History):
+    """The table keeps a history of its rows, which is begun here."""
+
+    publish = "begins"
+    num_examples = 125
+    beginnings = (*BEGINNINGS, *(("dead", point) for point in FIRST_POINTS), ("alive", "history.held"))
+
+
 class HeldHistory(History):
     """Every refresh waits for a decision: of a person who looks, and decides about it then or much later."""
 
@@ -335,7 +362,10 @@ class HeldHistory(History):
 @pytest.mark.timeout(1800)  # minutes on a machine that is not shared
 @pytest.mark.parametrize(
     "history",
-    [History, *(pytest.param(each, marks=pytest.mark.in_test_all) for each in (ProgressiveHistory, HeldHistory))],
+    [
+        History,
+        *(pytest.param(each, marks=pytest.mark.in_test_all) for each in (ProgressiveHistory, HeldHistory, KeptHistory)),
+    ],
 )
 def test_any_history_comes_to_rest(history, pytestconfig):
     run_state_machine_as_test(

@@ -4,8 +4,9 @@
     before main's first commit    check the times of the rows that come, if a column has them  check
     after main's last commit      bring the history to main's version in one commit          publish ──▶ PUBLISHED
 
-After main's commit a refresh only runs forward, so a takeover completes the history or finds it written. A takeover may
-meet an earlier process that is still writing. Only then the history gets a fence of its own, as main has one.
+After main's commit a refresh only runs forward, so a takeover completes the history or finds it written. It may meet an
+earlier process that is still writing. Only where there may be one the history gets a fence of its own, as main has one:
+`core.progress.history.needs_fence` decides it from both logs.
 """
 
 from __future__ import annotations
