@@ -270,7 +270,7 @@ def _is_healthy(url: str) -> bool:
 def num_passed(python: str | Path, *options: str) -> int:
     """Run tests of this repository in an environment; return how many have passed, all of those that ran."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AMV_", "PYTEST_", "PYSPARK_"))}
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "3600", *options]
 
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
 
