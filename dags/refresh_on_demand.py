@@ -19,7 +19,6 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 1, 1),
     catchup=False,
-    allowed_run_types=["manual"],
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["mv", "example"],
     doc_md=__doc__,

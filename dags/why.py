@@ -16,7 +16,6 @@ with DAG(
     schedule=None,
     start_date=datetime(2026, 1, 1),
     catchup=False,
-    allowed_run_types=["manual"],
     tags=["mv", "example"],
     doc_md=__doc__,
     params={

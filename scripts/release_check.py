@@ -2,7 +2,7 @@
 
 A record in tests/records belongs to a commit. It is current while no later commit changes what the rooms do that the
 protocol lies in. `--run` runs what is not current and records it, which takes a night; else the missing commands are
-printed. docs/reliability.md gets its table of records from here.
+printed. docs/reliability.md gets its table of records from here, and the README what versions have been tried.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import subprocess  # nosec B404  # git and make, without a shell
 import sys
 from collections.abc import Sequence
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/reliability.md"
-BEGIN, END = "<!-- records: written by `make release-check` -->\n\n", "\n<!-- end of records -->\n"
+PAGE, README = ROOT / "docs/reliability.md", ROOT / "README.md"
+BADGES = ("<!-- badges: written by `make release-check` -->\n\n", "\n<!-- end of badges -->\n")
+VERSIONS = ("<!-- versions: written by `make release-check` -->\n\n", "\n<!-- end of versions -->\n")
+RECORDS = ("<!-- records: written by `make release-check` -->\n\n", "\n<!-- end of records -->\n")
 PROTOCOL = tuple(f"airflow_mv_provider/{room}" for room in ("core", "metadata", "runner", "spark"))
+_OF_ALL_TESTS = {"Delta Lake": "4.4", "Java": "17"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ RUNS = (
     Run("soak", "random faults", ("N=250",)),
     Run("soak-stream", "the same through Debezium and Kafka", ("N=100",)),
     Run("soak-hands", "what others do to sources and to the table"),
+    Run("matrix", "other versions of Airflow, Spark and Python"),
     Run("test-rest", "every case of all other tests, tables on S3 included"),
 )
 
@@ -82,22 +87,74 @@ def _figures(record: dict[str, Any]) -> tuple[str, ...]:
         faults = sum(number for fault, number in record["faults"].items() if fault != "none")
         violation = record["violation"] or "no violation"
         outcomes = f"{faults} faults in {sum(record['faults'].values())} rounds, {violation}"
+    if tried := environments(record):
+        outcomes += f", on {'; '.join(' '.join(each) for each in tried)}"
     return record["commit"][:7], record["begun"][:10], outcomes, f"{record['minutes']:.0f}"
+
+
+def environments(record: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the environments of a record, as its cases name them, in which each case has passed: `Airflow-3.3.2`, …"""
+    outcomes: dict[tuple[str, ...], set[str]] = {}
+    for case in record.get("cases", ()):
+        if named := tuple(re.findall(r"(?:Airflow|Spark|Python)-[\d.]+\d", case["case"])):
+            outcomes.setdefault(named, set()).add(case["outcome"])
+    return sorted(named for named, found in outcomes.items() if found == {"passed"})
+
+
+def versions(rest: dict[str, Any], matrix: dict[str, Any] | None) -> dict[str, list[str]]:
+    """Return what has been tried, oldest first: what all tests ran on, and what else the matrix did."""
+    tried = {each.partition("-")[::2] for named in environments(matrix or {}) for each in named}
+    used = {"Python": "python", "Airflow": "apache-airflow", "Spark": "pyspark"}
+    tried |= {(name, rest["versions"][package]) for name, package in used.items()}
+    found: dict[str, set[tuple[int, ...]]] = {name: set() for name in used}
+    for name, version in tried:
+        numbers = tuple(map(int, version.split(".")))
+        found[name].add(numbers[:2] if name == "Python" else numbers)
+    return {name: [".".join(map(str, each)) for each in sorted(numbers)] for name, numbers in found.items()}
+
+
+def badges(tried: dict[str, list[str]]) -> str:
+    """Return the README's badges, in Markdown: from the oldest to the newest that has been tried."""
+    lines = ["![License](https://img.shields.io/badge/license-Apache--2.0-blue)"]
+    for name, found in tried.items():
+        ends = list(dict.fromkeys(".".join(each.split(".")[:2]) for each in (found[0], found[-1])))
+        text = "%20to%20".join(ends)
+        lines.append(f"![{name}](https://img.shields.io/badge/{name.lower()}-{text}-blue)")
+    return "\n".join(lines) + "\n"
+
+
+def versions_table(tried: dict[str, list[str]]) -> str:
+    """Return the README's table of versions, in Markdown."""
+    found = {**{name: ", ".join(numbers) for name, numbers in tried.items()}, **_OF_ALL_TESTS}
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (found, ["---"] * len(found), found.values())) + "\n"
 
 
 def read(run: Run) -> dict[str, Any] | None:
     return json.loads(run.record.read_text(encoding="utf-8")) if run.record.exists() else None
 
 
-def with_table(page: str, found: str) -> str:
-    """Return the page with another table of records."""
-    before, _, rest = page.partition(BEGIN)
-    return f"{before}{BEGIN}{found}{END}{rest.partition(END)[2]}"
+def with_part(page: str, part: tuple[str, str], found: str) -> str:
+    """Return a page with another text between two marks."""
+    begin, end = part
+    before, rest = page.split(begin)
+    return f"{before}{begin}{found}{end}{rest.split(end)[1]}"
 
 
-def write_page() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(with_table(page, table([(run, read(run)) for run in RUNS])), encoding="utf-8")
+def pages() -> dict[Path, str]:
+    """Return the pages that tell of records as these are now."""
+    records = {run: read(run) for run in RUNS}
+    of = {run.name: record for run, record in records.items()}
+    tried = versions(of["test-rest"], of["matrix"])
+    readme = with_part(README.read_text(encoding="utf-8"), BADGES, badges(tried))
+    return {
+        PAGE: with_part(PAGE.read_text(encoding="utf-8"), RECORDS, table([*records.items()])),
+        README: with_part(readme, VERSIONS, versions_table(tried)),
+    }
+
+
+def write_pages() -> None:
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
 
 
 def changes_since(commit: str, root: Path = ROOT) -> list[str]:
@@ -184,14 +241,16 @@ def main() -> int:
     """Print the state of each record; 1 if one does not speak for the present code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", action="store_true", help="run what is not current, and record it: a night")
-    parser.add_argument("--page", action="store_true", help="only write the table of docs/reliability.md")
+    parser.add_argument(
+        "--page", action="store_true", help="only write the tables of docs/reliability.md and README.md"
+    )
     asked = parser.parse_args()
     stale = [] if asked.page else [run for run in RUNS if _is_stale(run)]
     if asked.run:
         for run in stale:
             subprocess.run(run.command, cwd=ROOT, check=False)  # nosec B603  # its record says how it ended
         stale = [run for run in stale if _is_stale(run)]
-    write_page()
+    write_pages()
     if stale:
         print("Not ready for a release. Run, and commit the records (or `make release-check RUN=1`):", file=sys.stderr)
         print("\n".join(f"  {' '.join(run.command)}" for run in stale), file=sys.stderr)

@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "in_process: needs a JVM in this process; left out with --connect")
 
 
+@pytest.hookimpl(tryfirst=True)  # a sample is drawn of what is left
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes; the order of files is that of their turns
         items.sort(key=lambda item: _turn(item.nodeid.partition("::")[0]))

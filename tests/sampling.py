@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("sampling")
     group.addoption("--every-case", action="store_true", help="run every case of the long matrices, not a sample")
     group.addoption("--matrix", action="store_true", help="run the tests in environments of other versions, too")
+    group.addoption("--of-each-file", type=int, metavar="N", help="run N tests of each file, always the same ones")
     group.addoption("--seed", default="0", help="draw the sample that this seed gives (default: 0)")
 
 
@@ -44,6 +45,11 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--matrix"):
         _leave_out(config, items, [item for item in items if item.get_closest_marker("matrix")])
+    if num_kept := config.getoption("--of-each-file"):
+        files: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            files[item.nodeid.partition("::")[0]].append(item)
+        _leave_out(config, items, [each for of in files.values() for each in _left_out(of, num_kept, "0")])
     if _is_whole(config):
         return
     groups: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
@@ -71,7 +77,7 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], left_out: list[p
 
 def _is_whole(config: pytest.Config) -> bool:
     is_named = any("::" in argument for argument in config.args) or bool(config.getoption("keyword"))
-    return bool(config.getoption("--every-case")) or is_named
+    return bool(config.getoption("--every-case") or config.getoption("--of-each-file")) or is_named
 
 
 def _left_out(cases: list[pytest.Item], kept: int | str, seed: str) -> list[pytest.Item]:

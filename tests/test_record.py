@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -295,11 +296,37 @@ def test_words_that_only_people_read_outdate_no_record(release_check, tmp_path, 
     assert release_check.changes_since(recorded, tmp_path) == ([changed] if outdates else [])
 
 
-def test_reliability_page_has_the_table_of_the_records(release_check):
-    """`scripts/release_check.py --page` writes it."""
-    page = release_check.PAGE.read_text(encoding="utf-8")
+def test_pages_tell_of_the_records_as_these_are(release_check):
+    """`scripts/release_check.py --page` writes them."""
+    for page, text in release_check.pages().items():
+        assert page.read_text(encoding="utf-8") == text
 
-    records = [(run, release_check.read(run)) for run in release_check.RUNS]
 
-    assert release_check.with_table(page, release_check.table(records)) == page
-    assert page.count(release_check.BEGIN) == 1
+REST = {"versions": {"python": "3.11.7", "apache-airflow": "3.3.2", "pyspark": "4.2.0"}}
+CASES = [
+    *(("test_a[Airflow-3.1.8 Spark-4.0.1 Python-3.11-slow]", "passed"), ("test_a[Spark-4.10.0 Python-3.11]", "passed")),
+    *(("test_a[Python-3.12]", "passed"), ("test_b[Python-3.12]", "failed"), ("test_b[Python-3.13]", "skipped")),
+]
+
+
+def test_versions_are_those_of_environments_in_which_all_passed(release_check):
+    matrix = {"cases": [{"case": case, "outcome": outcome} for case, outcome in CASES]}
+
+    tried = release_check.versions(REST, matrix)
+
+    assert tried == {"Python": ["3.11"], "Airflow": ["3.1.8", "3.3.2"], "Spark": ["4.0.1", "4.2.0", "4.10.0"]}
+    assert "airflow-3.1%20to%203.3-blue" in release_check.badges(tried)
+    assert "python-3.11-blue" in release_check.badges(tried)
+    assert "| 3.11 | 3.1.8, 3.3.2 | 4.0.1, 4.2.0, 4.10.0 |" in release_check.versions_table(tried)
+
+
+def test_without_a_record_of_the_matrix_only_what_all_tests_ran_on_is_claimed(release_check):
+    assert release_check.versions(REST, None) == {"Python": ["3.11"], "Airflow": ["3.3.2"], "Spark": ["4.2.0"]}
+
+
+def test_the_package_claims_the_pythons_that_were_tried(release_check):
+    classifiers = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+
+    records = {run.name: release_check.read(run) for run in release_check.RUNS}
+
+    assert classifiers == release_check.versions(records["test-rest"], records["matrix"])["Python"]

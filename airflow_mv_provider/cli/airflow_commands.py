@@ -7,6 +7,7 @@ no commands: `airflow-mv ...` is the same in every version.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from argparse import Namespace
@@ -118,6 +119,18 @@ def _typed(command: click.Command, args: Namespace) -> list[str]:
 
 def _export_settings() -> None:
     """Set `amv`'s environment variables from Airflow's configuration; command line options still take precedence."""
+    _log_to_stderr()
     from airflow_mv_provider.hooks.mv import MvHook
 
     os.environ.update(MvHook().environment())
+
+
+def _log_to_stderr() -> None:
+    """Leave stdout, where Airflow's log goes to, to the answer.
+
+    Importing our tables' classes is enough for a line: SQLAlchemy's mappers are set up, at which Airflow imports all of
+    its own models, and with them Alembic, which lists its plugins.
+    """
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
+            handler.setStream(sys.stderr)

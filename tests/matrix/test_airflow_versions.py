@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import signal
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from scripts.trial_install import CUSTOMERS, write_tables
 from tests.conftest import read_independently
-from tests.matrix.conftest import PATIENCE_S, ROOT, Running
+from tests.dags.test_flights import real_rows, write
+from tests.matrix.conftest import NEWEST, PATIENCE_S, ROOT, Running
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.matrix, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.matrix, pytest.mark.timeout(3600)]
 
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -45,13 +48,45 @@ def rows(spark):
         time.sleep(0.1)
     return spark.sql((HERE / "rows.sql").read_text())
 """
-DAG_OF_IT = """
+DAGS_OF_IT = """
 from datetime import timedelta
 from airflow.sdk import DAG
-from airflow_mv_provider import Function, RefreshableTable, RefreshTableOperator, refresh_params
-table = RefreshableTable(name="slow", source=Function("slow_source:rows"), key=["id"])
-with DAG("slow", schedule=None, params=refresh_params(), default_args={"retries": 2, "retry_delay": timedelta(0)}):
-    RefreshTableOperator(task_id="refresh", table=table, poll_interval=1)
+from airflow_mv_provider import *
+OFTEN = {"poll_interval": 1, "retries": 2, "retry_delay": timedelta(0)}
+def table(name):
+    return RefreshableTable(name=name, source=Function("slow_source:rows"), key=["id"])
+with DAG("slow", schedule=None, params=refresh_params()):
+    told = RefreshNotifier(prefix="told:")
+    RefreshTableOperator(task_id="refresh", table=table("slow"), on_success_callback=told, **OFTEN)
+with DAG("submitted", schedule=None):
+    SubmitRefreshTableOperator(task_id="refresh", table=table("submitted"), **OFTEN)
+"""
+# The DAGs of dags/, in an order in which each finds the tables that it is about; and with what conf.
+EXAMPLES = {
+    "flights": {},
+    "refresh_shop.lines": {},
+    "refresh_shop.orders": {},
+    "refresh_shop.revenue_by_month": {},
+    "shop": {},
+    "refresh_on_demand": {"table": "flights"},
+    "audit_flights": {},
+    "mv_maintenance": {},
+    "why_row": {
+        "table": "flights",
+        "key": {"flight_date": "2013-01-01", "carrier": "UA", "flight": 1545, "origin": "EWR"},
+    },
+}
+INPUTS = """
+import sys
+from airflow_mv_provider.spark.session import local_session
+
+spark = local_session()
+for path, rows in {
+    "orders": "SELECT 1 AS order_id, 7 AS customer_id, 'DE' AS country, DATE'2026-01-15' AS ordered_on",
+    "lines": "SELECT 1 AS line_id, 1 AS order_id, 5 AS product_id, 2 AS quantity, CAST(4.5 AS DECIMAL(12,2)) AS price",
+}.items():
+    spark.sql(rows).write.format("delta").save(f"{sys.argv[1]}/raw/{path}")
+spark.stop()
 """
 IMPORTS = "from airflow_mv_provider import *"
 TABLE = "RefreshableTable(name='t', source=DeltaSource('raw/t'), key=['id'])"
@@ -75,18 +110,50 @@ def test_airflow_knows_what_the_provider_brings(installed):
 
 
 def test_every_example_is_a_dag(installed):
-    for file in (ROOT / "dags").iterdir():
-        if file.is_file():
-            shutil.copy(file, installed.dags)
+    examples = installed.with_settings(AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"))
 
-    assert "No data found" in installed.run("airflow", "dags", "list-import-errors")
+    examples.run("airflow", "dags", "reserialize")
+
+    assert "No data found" in examples.run("airflow", "dags", "list-import-errors")
+    assert set(EXAMPLES) <= set(re.findall(r"[\w.]+", examples.run("airflow", "dags", "list", "--output", "plain")))
+
+
+@pytest.mark.parametrize("installed", [NEWEST], indirect=True, ids=str)
+def test_every_example_runs(installed, postgres):
+    shop = make_url(postgres.new_database())
+    with psycopg.connect(shop.render_as_string(), autocommit=True) as db:
+        db.execute("CREATE TABLE orders AS SELECT 1 AS order_id, 9.90::numeric(12,2) AS amount")
+    warehouse = installed.place / "examples"
+    examples = installed.with_settings(
+        AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
+        AIRFLOW__MV__WAREHOUSE=str(warehouse),
+        AIRFLOW__MV__SQL_ALCHEMY_CONN=f"sqlite:///{installed.place}/examples.db",
+        AIRFLOW__MV__SOURCE_DATABASES="postgresql",
+        AIRFLOW_CONN_SHOP=shop.set(drivername="postgresql").render_as_string(),
+    )
+    write(warehouse, real_rows()[:1])
+    examples.run("airflow-mv", "db", "migrate")
+    examples.run("python", "-c", INPUTS, str(warehouse))
+
+    for dag_id, conf in EXAMPLES.items():
+        examples.run("airflow", "dags", "test", dag_id, "--conf", json.dumps(conf))
+
+    tables = {table["table"]: table["last"]["outcome"] for table in examples.mv("status")["tables"]}
+    assert tables == {
+        "flights": "nothing_to_do",
+        **dict.fromkeys(("shop.lines", "shop.orders", "shop.revenue_by_month", "shop_orders"), "published"),
+    }
+    assert len(read_independently(warehouse / "flights")) == 1
+    assert read_independently(warehouse / "shop/revenue_by_month")[0][-1] == Decimal("9.00")
+    assert len(read_independently(warehouse / "shop_orders")) == 1
 
 
 def test_the_readmes_dag_publishes_both_tables(installed):
     write_tables(installed.dags, installed.warehouse, (ROOT / "README.md").read_text(encoding="utf-8"))
     installed.run("python", "-c", CUSTOMERS, f"{installed.warehouse}/raw/customers")
 
-    installed.run("airflow", "dags", "test", "sales")
+    once = installed.with_settings(AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="True")
+    once.run("airflow", "dags", "test", "sales")
 
     outcomes = {table["table"]: table["last"]["outcome"] for table in installed.mv("status")["tables"]}
     assert outcomes == {"customers": "published", "orders": "published"}
@@ -127,25 +194,29 @@ def test_the_page_shows_each_role_what_it_may(running):
 
 @pytest.fixture(scope="module")
 def slow(running: Running) -> Path:
-    """The home of a DAG whose source waits for the file `go`; its table has ten rows."""
+    """The home of DAGs whose source waits for the file `go`; it has ten rows."""
     home = running.installed.dags.parent
     (running.installed.dags / "slow_source.py").write_text(SOURCE)
-    (running.installed.dags / "slow.py").write_text(DAG_OF_IT)
     (home / "rows.sql").write_text(TEN)
+    (running.installed.dags / "slow.py").write_text(DAGS_OF_IT)
     return home
 
 
-def test_a_task_killed_in_the_middle_is_finished_by_its_retry(running, slow):
-    run_id = running.trigger("slow")
+@pytest.mark.parametrize("dag_id", ["slow", "submitted"])
+def test_a_refresh_killed_in_the_middle_is_finished_by_a_retry(running, slow, dag_id):
+    for file in ("reader", "go"):
+        (slow / file).unlink(missing_ok=True)
+    run_id = running.trigger(dag_id)
     wait_until((slow / "reader").exists, PATIENCE_S, "the source is read")
     os.kill(int((slow / "reader").read_text()), signal.SIGKILL)
     (slow / "go").touch()
 
-    running.succeeds("slow", run_id)
+    running.succeeds(dag_id, run_id)
 
-    assert running.task("slow", run_id)["try_number"] == 2
-    assert read_independently(running.installed.warehouse / "slow") == numbered(10)
-    assert running.installed.mv("history", "slow")["refreshes"][0]["outcome"] == "published"
+    assert running.task(dag_id, run_id)["try_number"] == 2
+    assert read_independently(running.installed.warehouse / dag_id) == numbered(10)
+    assert running.installed.mv("history", dag_id)["refreshes"][0]["outcome"] == "published"
+    assert ("told: " in running.log(dag_id, run_id)) == (dag_id == "slow")
 
 
 def test_a_held_difference_waits_and_is_published_once_it_is_approved(running, slow):

@@ -101,3 +101,24 @@ def test_airflow_runs_them_with_the_database_of_its_own_settings(home, airflow):
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["table"] == "orders"
     assert "airflow_mv" not in done.stderr
+
+
+def test_lines_of_airflows_log_are_not_in_the_answer(home, airflow):
+    """Airflow 3.2 imports Alembic, which lists its plugins, once SQLAlchemy's mappers are set up."""
+    home.apply()
+    code = """if True:
+        import logging, sys
+        from sqlalchemy import event
+        from sqlalchemy.orm import Mapper
+        from airflow_mv_provider.cli.airflow_commands import program
+
+        event.listen(Mapper, "before_configured", lambda: logging.getLogger("alembic").warning("set up"))
+        sys.argv = ["airflow-mv", "status", "orders", "--json"]
+        program()
+    """
+
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout)["table"] == "orders"
+    assert "set up" in done.stderr
