@@ -33,6 +33,7 @@ def refresh(lake: Any, *rows: tuple[int, str, int, int]) -> None:
     lake.refresh()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("history", "num_versions"),
     [
@@ -53,6 +54,7 @@ def test_strategies(lake, history, num_versions):
     assert sorted((row["id"], row["name"], row["age"]) for row in current) == [(1, "ann", 31), (2, "rob", 41)]
 
 
+@pytest.mark.in_test_all
 def test_columns_have_the_names_that_are_asked_for(lake):
     names = {"valid_from": "dbt_valid_from", "valid_to": "dbt_valid_to", "operation": "how", "refresh_id": "run"}
     lake.apply(history={**names, "is_current": "now", "valid_to_current": "9999-12-31"}, guards=GUARDS)
@@ -64,6 +66,7 @@ def test_columns_have_the_names_that_are_asked_for(lake):
     assert set(raw(lake)[0]) == {"id", "name", "age", "updated_at", "now", *names.values()}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_changed", [False, True])
 @pytest.mark.parametrize(
     ("deletes", "after_delete", "when_back", "when_back_changed"),
@@ -92,6 +95,7 @@ def test_a_row_that_is_deleted_and_comes_back(lake, deletes, after_delete, when_
     assert of_ann() == (when_back_changed if is_changed else when_back)
 
 
+@pytest.mark.in_test_all
 def test_a_source_that_is_emptied_by_mistake_ends_no_version(lake):
     lake.apply(history=True)
     refresh(lake, (1, "ann", 30, 1), (2, "bob", 40, 1))
@@ -103,6 +107,7 @@ def test_a_source_that_is_emptied_by_mistake_ends_no_version(lake):
     assert found(lake, "id", "is_current") == [(1, True), (2, True)]
 
 
+@pytest.mark.in_test_all
 def test_a_key_of_two_columns(lake):
     lake.apply(key=["id", "name"], history=True, guards=GUARDS)
     refresh(lake, (1, "ann", 30, 1), (1, "bob", 40, 1))
@@ -116,6 +121,7 @@ def test_a_key_of_two_columns(lake):
     ]
 
 
+@pytest.mark.in_test_all
 def test_which_columns_begin_a_version_may_change(lake):
     lake.apply(history={"columns": ["name"]}, guards=GUARDS)
     refresh(lake, (1, "ann", 30, 1))

@@ -59,6 +59,7 @@ def table(lake: Any) -> Any:
     return lake
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("deletes", ["close", "mark", "keep"])
 @pytest.mark.parametrize("is_large", [False, True])
 def test_every_version_of_every_row(lake, deletes, is_large):
@@ -75,6 +76,7 @@ def test_every_version_of_every_row(lake, deletes, is_large):
     assert lake.workspaces() == []
 
 
+@pytest.mark.in_test_all
 def test_columns_that_begin_no_version_change_in_the_current_one(lake):
     lake.apply(history={"exclude": ["n"]}, guards=GUARDS)
     log = Log(excluded=("n",))
@@ -85,6 +87,7 @@ def test_columns_that_begin_no_version_change_in_the_current_one(lake):
         check(lake, log)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["corrections", "replace", "incremental"])
 def test_each_strategy_writes_the_rows_that_changed(lake, strategy):
     lake.apply(history=True, guards=GUARDS, strategy=strategy)
@@ -112,6 +115,7 @@ def test_parts_that_are_published_one_after_the_other_are_one_write(lake):
     assert len(writes(lake)) == 2
 
 
+@pytest.mark.in_test_all
 def test_a_row_that_moves_to_another_partition_has_changed(lake):
     lake.write("SELECT id, id % 3 AS n, 'a' AS v FROM range(9)")
     lake.apply(history=True, partition_by=["n"])
@@ -163,6 +167,7 @@ def test_rows_that_others_change_and_the_refresh_mends(table):
     check(table, log)
 
 
+@pytest.mark.in_test_all
 def test_a_history_that_others_change_is_compared(table):
     log = Log()
     log.publish(rows(table))
@@ -176,6 +181,7 @@ def test_a_history_that_others_change_is_compared(table):
     assert sorted(current, key=str) == sorted(rows(table), key=str)
 
 
+@pytest.mark.in_test_all
 def test_nothing_is_written_where_nothing_changes(table):
     before = table.versions("orders__history")
 
@@ -187,6 +193,7 @@ def test_nothing_is_written_where_nothing_changes(table):
     assert len(writes(table)) == 2
 
 
+@pytest.mark.in_test_all
 def test_a_rollback_adds_versions_and_rewrites_none(table):
     log = Log()
     log.publish(rows(table))
@@ -200,6 +207,7 @@ def test_a_rollback_adds_versions_and_rewrites_none(table):
     check(table, log)
 
 
+@pytest.mark.in_test_all
 def test_columns_come_and_go(table):
     table.apply(history=True, guards=GUARDS, schema_policy="evolve", on_lost_column="drop")
     table.refresh()
@@ -219,6 +227,7 @@ def test_columns_come_and_go(table):
     assert sorted(former) == [(1, None), (5, 4)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("point", ["fence_history", "history"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", [STATES[1], "VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 1), (9, 'z', 1)"])
@@ -256,6 +265,7 @@ def test_an_owner_that_is_overtaken_while_it_writes_adds_nothing(table, point, w
     assert table.phase() == "NORMAL"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("time", ["updated_at", "source", "refresh"])
 def test_from_when_a_version_is_valid(lake, time):
     times = ("TIMESTAMP'2024-01-01 10:00'", "TIMESTAMP'2024-01-02 10:00'", "TIMESTAMP'2024-01-01 09:00'")
@@ -280,6 +290,7 @@ def test_from_when_a_version_is_valid(lake, time):
         assert changed <= committed
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("history", "change", "problem"),
     [
@@ -308,6 +319,7 @@ def test_a_history_that_cannot_be_kept_leaves_the_table_alone(lake, history, cha
     assert lake.refresh().outcome is Outcome.PUBLISHED
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("harm", ["dropped", "another table", "files", "other columns"])
 def test_a_history_that_is_gone_or_another_one_is_an_error(table, harm):
     place = table.root / "orders__history"
@@ -336,6 +348,7 @@ def test_a_history_that_is_gone_or_another_one_is_an_error(table, harm):
     assert versions(table) == of_main(table)
 
 
+@pytest.mark.in_test_all
 def test_a_dropped_table_takes_its_history_along(table):
     table.refresher().drop("orders", table.caller(), delete_main=True)
 
@@ -364,6 +377,7 @@ def test_the_versions_of_one_row(table):
         table.refresher().row_versions("orders", ["id=2"])
 
 
+@pytest.mark.in_test_all
 def test_sensitive_values_are_hashed_in_versions_that_are_shown(table):
     table.apply(history=True, guards=GUARDS, sensitive=["v", "id"])
 
@@ -372,6 +386,7 @@ def test_sensitive_values_are_hashed_in_versions_that_are_shown(table):
     assert (found.row["n"], found.row["v"] == "b", found.row["id"] == 2) == (1, False, False)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("harm", ["update", "delete", "insert", "overlap", "table"])
 def test_an_audit_compares_the_history_and_its_repair_mends_current_versions(table, harm):
     put(table, STATES[1])
@@ -431,6 +446,7 @@ def test_versions_that_ended_long_ago_are_shed(table):
 RULES = ["close", "keep", "mark"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("before", "after"), [(a, b) for a in RULES for b in RULES if a != b])
 def test_the_rule_for_deletes_may_change(lake, before, after):
     """What is current and deleted by then follows the new rule; each row has one current version at most."""
@@ -455,6 +471,7 @@ def test_the_rule_for_deletes_may_change(lake, before, after):
     assert not any(side.finding == "drift" for side in lake.refresher().audit("orders", lake.caller()).sides)
 
 
+@pytest.mark.in_test_all
 def test_current_versions_that_others_have_doubled_become_one(table):
     table.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id < 3", path="orders__history")
     assert table.refresher().audit("orders", table.caller()).is_drift
@@ -465,6 +482,7 @@ def test_current_versions_that_others_have_doubled_become_one(table):
     assert sorted(current) == [1, 2, 3, 4]
 
 
+@pytest.mark.in_test_all
 def test_rows_that_others_double_in_frozen_partitions_have_one_version(lake):
     lake.write("SELECT id, id % 2 AS p, 'a' AS v FROM range(8)")
     lake.apply(history=True, partition_by=["p"], key=["id", "p"])
@@ -481,6 +499,7 @@ def test_rows_that_others_double_in_frozen_partitions_have_one_version(lake):
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_a_coarser_key_keeps_one_current_version_of_each_row(lake):
     lake.write("SELECT * FROM VALUES (1, 'a', 1), (1, 'b', 1), (2, 'a', 1) AS t(id, v, n)")
     lake.apply(key=["id", "v"], history=True, guards=GUARDS)
@@ -493,6 +512,7 @@ def test_a_coarser_key_keeps_one_current_version_of_each_row(lake):
     assert sorted(row["id"] for row in raw(lake) if row["is_current"]) == [1, 2]
 
 
+@pytest.mark.in_test_all
 def test_a_wider_type_begins_no_version(table):
     table.apply(history=True, guards=GUARDS, schema_policy="evolve")
     table.refresh()
@@ -505,6 +525,7 @@ def test_a_wider_type_begins_no_version(table):
     assert len(table.sql("SELECT * FROM {t}", path="orders__history")) == 4
 
 
+@pytest.mark.in_test_all
 def test_a_column_that_comes_back_with_another_type_is_named(table):
     policy = {"history": True, "guards": GUARDS, "schema_policy": "evolve", "on_lost_column": "drop"}
     table.apply(**policy)
@@ -519,6 +540,7 @@ def test_a_column_that_comes_back_with_another_type_is_named(table):
     assert (table.rows(), table.phase()) == (before, "NORMAL")
 
 
+@pytest.mark.in_test_all
 def test_the_time_of_a_source_that_is_ahead_of_the_clock_is_the_commits(lake):
     place = lake.root / "raw/orders"
     place.mkdir(parents=True)
@@ -531,6 +553,7 @@ def test_the_time_of_a_source_that_is_ahead_of_the_clock_is_the_commits(lake):
     assert raw(lake)[0]["valid_from"].year < 2900
 
 
+@pytest.mark.in_test_all
 def test_times_are_checked_where_a_history_begins_and_nothing_changes(lake):
     lake.write("SELECT id, CAST(NULL AS TIMESTAMP) AS at FROM range(2)")
     lake.apply()
@@ -543,6 +566,7 @@ def test_times_are_checked_where_a_history_begins_and_nothing_changes(lake):
     assert lake.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_another_program_s_table_is_not_shed(table):
     shutil.rmtree(table.root / "orders__history")
     table.write(
@@ -557,6 +581,7 @@ def test_another_program_s_table_is_not_shed(table):
     assert table.refresher().row_history("orders", ["id=2"]).versions == ()
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("by", ["rollback", "definition"])
 def test_a_history_that_is_gone_is_not_begun_again_in_silence(table, by):
     put(table, STATES[1])
@@ -573,6 +598,7 @@ def test_a_history_that_is_gone_is_not_begun_again_in_silence(table, by):
     assert table.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 def test_a_history_that_another_table_is_made_of_is_not_dropped(table):
     table.refresher().apply(a_table(name="report", source={"type": "delta", "path": "orders__history"}))
 
