@@ -138,11 +138,8 @@ def test_every_example_runs(installed, postgres):
     for dag_id, conf in EXAMPLES.items():
         examples.run("airflow", "dags", "test", dag_id, "--conf", json.dumps(conf))
 
-    tables = {table["table"]: table["last"]["outcome"] for table in examples.mv("status")["tables"]}
-    assert tables == {
-        "flights": "nothing_to_do",
-        **dict.fromkeys(("shop.lines", "shop.orders", "shop.revenue_by_month", "shop_orders"), "published"),
-    }
+    tables = {table["table"] for table in examples.mv("status")["tables"]}
+    assert tables == {"flights", "shop.lines", "shop.orders", "shop.revenue_by_month", "shop_orders"}
     assert len(read_independently(warehouse / "flights")) == 1
     assert read_independently(warehouse / "shop/revenue_by_month")[0][-1] == Decimal("9.00")
     assert len(read_independently(warehouse / "shop_orders")) == 1
