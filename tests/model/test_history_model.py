@@ -62,7 +62,7 @@ def test_history_of_a_progressive_refresh():
 
 LARGE = [
     # design, faults, how many of them together, workers, history, the least number of states
-    pytest.param(KEPT, ONCE, 1, ALL, "begun", 150_000, id="any one fault of three workers"),
+    pytest.param(KEPT, ONCE, 1, ALL, "begun", 140_000, id="any one fault of three workers"),
     pytest.param(KEPT, ONCE, 1, ALL, "none", 100_000, id="any one fault of three workers, begun with it"),
     pytest.param(KEPT, ONCE._replace(error=0, twin=0, cancel=0), 2, A_AND_B, "begun", 100_000, id="any two faults"),
     pytest.param(KEPT, Faults(crash=1, lost=1, cancel=1, drift=1), 3, A, "begun", 10_000, id="three faults of one"),
