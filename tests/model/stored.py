@@ -356,7 +356,8 @@ class Stored:
         history, main = self._history.log(), self.world.delta.log()
         ours = [commit for commit in main if commit.version in found.commits]
         is_exact = not left_out(ours[0] if ours else None, total(found.chunks))
-        plan = core_history.planned(history, main, found.version, ours, has_corrections=is_exact, is_forced=False)
+        facts = {"definition_hash": self.world.table.definition.content_hash, "has_corrections": is_exact}
+        plan = core_history.planned(history, main, found.version, ours, **facts, is_forced=False)
         mark = mark_at(main, found.version)
         return Target(plan.way, found.version, mark, next_txn_version(history, own[1]), history[0].version)
 

@@ -92,7 +92,6 @@ KEPT_POINTS = tuple(
 FIRST_POINTS = tuple(point for point in KEPT_POINTS if not point.startswith("fence_history"))  # which a successor needs
 
 
-@pytest.mark.slow
 @pytest.mark.sample(1, by=lambda case: case.partition("-")[0])
 @pytest.mark.parametrize("first", FIRST_POINTS)
 @pytest.mark.parametrize("is_disturbed", [False, True], ids=["undisturbed", "others write"])
