@@ -17,7 +17,7 @@ from airflow_mv_provider.exceptions import InterruptedRefreshError, MetadataUnav
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.spark import history, storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.delta import Main
 
 
 def sweep(context: Context, table: TableRecord) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def _shed(context: Context, table: TableRecord) -> Iterator[str]:
         return
     note = CommitNote(table.uuid, state.refresh_id or "", state.epoch, "shed", 0)
     try:
-        if (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+        if not found.is_ours:
             return  # it is gone, or another table: the next refresh says so
         version = found.log()[0].version
         with durable(Write.SHED):

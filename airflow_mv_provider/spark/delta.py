@@ -228,6 +228,19 @@ class Main:
                     raise error
 
     @property
+    def is_ours(self) -> bool:
+        """True if there is a Delta table with this identity."""
+        return self.has({UUID_PROPERTY: self.table_uuid})
+
+    def takes(self, properties: Mapping[str, str]) -> bool:
+        """True if the table with these properties has this identity; it gets it now if its creator died before that."""
+        carried = properties.get(UUID_PROPERTY)
+        if carried is None and self.is_claimed:
+            self.adopt()
+            return True
+        return carried == self.table_uuid
+
+    @property
     def is_claimed(self) -> bool:
         """True if a creator of this table died before it wrote the table UUID into the table's properties."""
         commits = history(self.spark, self.ref, 20)

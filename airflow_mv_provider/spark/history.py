@@ -1,14 +1,7 @@
-"""The versions of a table's rows, written to its history in one commit for each publish.
+"""Write the versions of a table's rows to its history, in one commit for each publish.
 
-    begin     main's rows ─────────────────────────────────▶ one append
-    changes   recorded corrections ────────────┐
-    compare   main's rows, current versions ───┴─▶ actions ─▶ one MERGE into the current versions
-
-Each action concerns one key:
-
-    C  close   the current version ends
-    N  new     a version begins
-    P  patch   the current version gets other values in columns that begin no version
+    main's rows ─▶ one overwrite, where a history begins
+    actions ─────▶ one MERGE into the current versions (`spark.compare.versions`)
 
 The MERGE reads the partition of current versions alone, so its cost does not grow with those that have ended.
 """
@@ -17,79 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.approval.row_history import RowVersion
 from airflow_mv_provider.core.definition import schema
-from airflow_mv_provider.core.definition.history import CHANGED, DELETED, OPENED, History
+from airflow_mv_provider.core.definition.history import OPENED, History
 from airflow_mv_provider.core.definition.identifier import literal, quoted
-from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.publishing import MergeFacts, merge_form
 from airflow_mv_provider.spark import delta, storage
 from airflow_mv_provider.spark.bitmap import bitmap_of
-from airflow_mv_provider.spark.compare import hashing
-from airflow_mv_provider.spark.compare.corrections import OP, brings_row
+from airflow_mv_provider.spark.compare.versions import ACTION, ACTION_COLUMNS, AT, HOW, LATE, Versions, time_of
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import columns, sql_type
-from airflow_mv_provider.spark.review import one_row
-from airflow_mv_provider.spark.review.one_row import OneRow
-
-_ACTION, _AT, _HOW, _LATE = "_mv_action", "_mv_at", "_mv_how", "_mv_late"
-_OLD, _NEW = "o", "n"
-_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx"
-_MAX_VERSIONS = 1000
-_FAR_S = 253_402_300_799  # the end of the year 9999
-
-
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """What a history's rows are made of.
-
-    columns    : main's, which each version has
-    valid_ms   : from when new versions are valid, unless a column of theirs says that
-    refresh_id : of the refresh that begins them
-    """
-
-    table: RefreshableTable
-    columns: tuple[schema.Column, ...]
-    valid_ms: int
-    refresh_id: str
-
-    @property
-    def history(self) -> History:
-        assert self.table.history is not None
-        return self.table.history
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
-
-    @property
-    def all_columns(self) -> tuple[schema.Column, ...]:
-        """The columns of the history."""
-        return (*self.columns, *self.history.own_columns)
-
-    @property
-    def at(self) -> Column:
-        """From when new versions are valid."""
-        return F.timestamp_millis(F.lit(self.valid_ms))
-
-    @property
-    def no_end(self) -> Column:
-        """The end of a version that has none."""
-        return F.lit(self.history.valid_to_current).cast("timestamp")
-
-    @property
-    def reads_current(self) -> bool:
-        """True if corrections do not suffice: what becomes of a version depends on its values or its begin."""
-        has_rule = self.history.deletes != "close" or self.history.time_column is not None
-        return has_rule or bool(self.history.columns or self.history.exclude)
+from airflow_mv_provider.spark.layout import columns
 
 
 def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
@@ -100,7 +35,7 @@ def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
     own = dict(zip(("from", "to", "is_current", "how", "refresh"), of.history.names, strict=True))
     versions = rows.select(
         *columns(of.names),
-        _time_of(of, None).alias(own["from"]),
+        time_of(of, None).alias(own["from"]),
         of.no_end.alias(own["to"]),
         F.lit(True).alias(own["is_current"]),
         F.lit(OPENED).alias(own["how"]),
@@ -110,91 +45,15 @@ def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
         found.overwrite(versions, note, new_partitions=[of.history.is_current])
 
 
-def actions_of_corrections(corrections: DataFrame, of: Versions) -> DataFrame:
-    """Return the actions of main's corrections, which alone decide them: (_mv_action, _mv_at, _mv_how, *columns)."""
-    op, key = F.col(OP), columns(of.table.key)
-    came = corrections.where(brings_row())
-    gone = corrections.where(~brings_row())
-    how = F.when(op == "I", OPENED).otherwise(CHANGED)
-    moved = gone.select(*key, F.lit(True).alias("_mv_moved")).distinct()
-    if of.table.may_move:  # the key is deleted in one partition and inserted in another: its row has changed
-        came = came.join(moved, _same_key(came, moved, of), "left").select(came["*"], F.col("_mv_moved"))
-        how = F.when(F.col("_mv_moved"), CHANGED).otherwise(how)
-    new = came.select(F.lit("N").alias(_ACTION), of.at.alias(_AT), how.alias(_HOW), *columns(of.names))
-    keys = corrections.where(~op.isin("I", "R")).select(*key)  # an X stands before its R
-    keys = keys.distinct() if of.table.may_move else keys
-    ends = (F.lit("C").alias(_ACTION), of.at.alias(_AT), F.lit(None).cast("string").alias(_HOW))
-    return new.unionByName(keys.select(*ends, *key), allowMissingColumns=True)
-
-
-def changed_rows(corrections: DataFrame, of: Versions) -> DataFrame:
-    """Return main's rows of the keys that corrections concern: (*columns, _mv_gone boolean), one for each key."""
-    came = corrections.where(brings_row()).select(*columns(of.names), F.lit(False).alias("_mv_gone"))
-    gone = corrections.where(~brings_row()).select(*columns(of.table.key)).distinct()
-    gone = gone.join(came, _same_key(gone, came, of), "left_anti").withColumn("_mv_gone", F.lit(True))
-    return came.unionByName(gone, allowMissingColumns=True)
-
-
-def actions_between(current: DataFrame, rows: DataFrame, of: Versions, *, is_all: bool) -> DataFrame:
-    """Return the actions that bring current versions to main's rows: (_mv_action, _mv_at, _mv_how, *columns).
-
-    current : versions of the history, those that are current
-    rows    : (*columns, _mv_gone boolean); one row for each key, which main has or has no longer
-    is_all  : `rows` are all rows that main has: a current version without one is of a row that is gone
-    """
-    history, names = of.history, of.names
-    keys = rows.select(*columns(of.table.key))
-    current = current if is_all else current.join(keys, _same_key(current, keys, of), "left_semi")
-    old = _one_for_each_key(current, of).alias(_OLD)
-    new = rows.alias(_NEW)
-    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
-    both = old.join(new, reduce(Column.__and__, on), "full" if is_all else "right")
-    had = F.col(f"o.{quoted(history.is_current)}").isNotNull()
-    is_doubled = had & (F.col("o._mv_copies") > 1)  # by another program: all of them end, and one begins
-    is_marked = had & (F.col(f"o.{quoted(history.operation)}") == DELETED)
-    is_there = F.col("n._mv_gone").isNotNull() & ~F.col("n._mv_gone")
-
-    def is_same(kept: Sequence[str]) -> Column:
-        chosen = [column for column in of.columns if column.name in kept]
-        pair = (hashing.row_hash(chosen, partial(_value_of, side)) for side in (_OLD, _NEW))
-        return F.expr(" = ".join(pair)) if chosen else F.lit(True)
-
-    is_as_tracked = is_same(history.tracked(names))
-    at = _time_of(of, _NEW)
-    begun = F.col(f"o.{quoted(history.valid_from)}")
-    after = F.when(is_there, at).otherwise(of.at)
-    # A late time, or the same one, is ordered behind the version that it follows.
-    ordered = F.when(begun.isNull(), after).otherwise(F.greatest(after, begun + F.expr("INTERVAL 1 MICROSECOND")))
-    ended = {"close": "C", "mark": "CD", "keep": ""}[history.deletes]
-    what = (
-        F.when(is_there & ~had, "N")
-        .when(is_there & is_marked, "CN")
-        .when(is_there & (is_doubled | ~is_as_tracked), "CU")
-        .when(is_there & ~is_same(names), "P")
-        .when(~is_there & is_marked, "C" if history.deletes == "close" else "")  # another rule has marked it
-        .when(~is_there & had, ended)
-        .otherwise("")
-    )
-    value = [F.when(is_there, F.col(f"n.{quoted(c)}")).otherwise(F.col(f"o.{quoted(c)}")).alias(c) for c in names]
-    found = both.select(what.alias("_mv_what"), ordered.alias(_AT), (after < ordered).alias(_LATE), *value)
-    each = F.explode(F.split("_mv_what", "")).alias("_mv_each")
-    found = found.where("_mv_what <> ''").select(each, _AT, _LATE, *columns(names)).where("_mv_each <> ''")
-    letter = F.col("_mv_each")
-    action = F.when(letter.isin("C", "P"), letter).otherwise("N")
-    how = F.when(letter == "N", OPENED).when(letter == "U", CHANGED).when(letter == "D", DELETED)
-    return found.select(action.alias(_ACTION), _AT, how.alias(_HOW), _LATE, *columns(names))
-
-
 def kept_actions(spark: SparkSession, actions: DataFrame, of: Versions, path: str) -> tuple[DataFrame, int, int]:
     """Write actions that took a join, and return them as read back, how many they are, and how many versions are late.
 
     late : its own time is not after the begin of the version that it follows
     """
-    own = (schema.Column(_ACTION, "string"), schema.Column(_AT, "timestamp"), schema.Column(_HOW, "string"))
     with translated(of.table.name):
         storage.write(actions, path)
-        found = storage.read(spark, of.table.name, path, [*own, schema.Column(_LATE, "boolean"), *of.columns])
-        num_late = F.count_if(F.col(_LATE) & (F.col(_ACTION) == "N"))
+        found = storage.read(spark, of.table.name, path, [*ACTION_COLUMNS, *of.columns])
+        num_late = F.count_if(F.col(LATE) & (F.col(ACTION) == "N"))
         number, late = found.agg(F.count(F.lit(1)), num_late).collect()[0]
     return found, number, late
 
@@ -230,7 +89,7 @@ def write(
     has_bitmap = merge_form(facts).has_bitmap
     try:
         with bitmap_of(spark, view, of.table, num_changes) if has_bitmap else nullcontext() as keys:
-            match = [f"t.{quoted(of.history.is_current)}", f"s.{_ACTION} <> 'N'"]
+            match = [f"t.{quoted(of.history.is_current)}", f"s.{ACTION} <> 'N'"]
             match += [f"t.{quoted(name)} <=> s.{quoted(name)}" for name in of.table.key]
             match += [keys.may_match_sql("t")] if keys is not None else []
             sql = _merge_sql(found, view, of, match, is_evolving=bool(missing))
@@ -251,128 +110,19 @@ def _merge_sql(found: Main, view: str, of: Versions, match: Sequence[str], *, is
     target, evolving = ("", "WITH SCHEMA EVOLUTION ") if is_evolving else ("t.", "")
     patched = [name for name in names if name not in history.tracked(names)]
     patches = ", ".join(f"{target}{quoted(name)} = s.{quoted(name)}" for name in patched)
-    patch = f"WHEN MATCHED AND s.{_ACTION} = 'P' THEN UPDATE SET {patches}"  # nosec B608  # every name is quoted
+    patch = f"WHEN MATCHED AND s.{ACTION} = 'P' THEN UPDATE SET {patches}"  # nosec B608  # every name is quoted
     to_current = "NULL" if history.valid_to_current is None else literal(history.valid_to_current)
     into = ", ".join([*map(quoted, names), start, end, current, how, refresh])
     values = [f"s.{quoted(name)}" for name in names]
-    values += [f"s.{_AT}", f"CAST({to_current} AS TIMESTAMP)", "TRUE", f"s.{_HOW}", literal(of.refresh_id)]
+    values += [f"s.{AT}", f"CAST({to_current} AS TIMESTAMP)", "TRUE", f"s.{HOW}", literal(of.refresh_id)]
     chosen, listed = " AND ".join(match), ", ".join(values)
     return f"""
         MERGE {evolving}INTO {found.ref.sql} AS t USING {quoted(view)} AS s
         ON {chosen}
-        WHEN MATCHED AND s.{_ACTION} = 'C' THEN UPDATE SET {target}{end} = s.{_AT}, {target}{current} = FALSE
+        WHEN MATCHED AND s.{ACTION} = 'C' THEN UPDATE SET {target}{end} = s.{AT}, {target}{current} = FALSE
         {patch if patched else ""}
-        WHEN NOT MATCHED AND s.{_ACTION} = 'N' THEN INSERT ({into}) VALUES ({listed})
+        WHEN NOT MATCHED AND s.{ACTION} = 'N' THEN INSERT ({into}) VALUES ({listed})
     """  # nosec B608  # every name is quoted, every value a literal
-
-
-def _value_of(alias: str, column: schema.Column) -> str:
-    return f"{alias}.{quoted(column.name)}"
-
-
-def is_current(of: Versions) -> Column:
-    """Return the condition that a version is current."""
-    return F.col(quoted(of.history.is_current))
-
-
-def false() -> Column:
-    """Return the constant."""
-    return F.lit(False)
-
-
-def _time_of(of: Versions, alias: str | None) -> Column:
-    """Return from when the version of a row is valid: its own time, or when it came if it has none."""
-    name = of.history.time_column
-    if name is None:
-        return of.at
-    own = F.col(quoted(name) if alias is None else f"{alias}.{quoted(name)}")
-    return F.coalesce(own.cast("timestamp"), of.at)
-
-
-def _one_for_each_key(current: DataFrame, of: Versions) -> DataFrame:
-    """Return the current versions as main's columns are now, and how many a key has: (…, _mv_copies).
-
-    Of several, which only another program can have made, it is the latest.
-    """
-    rows = current.where(is_current(of))
-    have = {c.name.lower(): c for c in schema.columns_of(rows.schema.jsonValue())}
-    begun = F.col(quoted(of.history.valid_from))
-
-    def value(column: schema.Column) -> Column:
-        # Its type may be narrower than main's by now, and a hash of another type is another hash.
-        found = have.get(column.name.lower())
-        if found is not None and found.type == column.type:
-            return F.col(quoted(found.name)).alias(column.name)
-        text = F.lit(None) if found is None else F.col(quoted(found.name))
-        return text.try_cast(sql_type(column)).alias(column.name)
-
-    others = [value(column) for column in of.columns if column.name not in of.table.key]
-    kept = F.struct(begun, *others, *columns((of.history.is_current, of.history.operation)))
-    number = F.count(F.lit(1)).alias("_mv_copies")
-    latest = rows.groupBy(*columns(of.table.key)).agg(F.max_by(kept, begun).alias("_mv_version"), number)
-    return latest.select(*columns(of.table.key), "_mv_version.*", "_mv_copies")
-
-
-def _same_key(left: DataFrame, right: DataFrame, of: Versions) -> Column:
-    return reduce(Column.__and__, (left[quoted(k)].eqNullSafe(right[quoted(k)]) for k in of.table.key))
-
-
-def versions_of(spark: SparkSession, where: str, found: Main, history: History, one: OneRow) -> list[RowVersion]:
-    """Return the versions of a row, oldest first, the newest thousand; times as ISO 8601, UTC.
-
-    cost : a scan of the files whose statistics may have the key, in one job
-    """
-    names = history.names
-    start, end = (F.date_format(quoted(name), _ISO).alias(name) for name in names[:2])
-    rows = delta.newest(spark, found.ref)
-    own = (start, end, *columns(names[2:]))
-    with translated(where):
-        kept = [name for name in rows.columns if name not in names]
-        newest = rows.where(one.condition).orderBy(F.col(quoted(names[0])).desc()).limit(_MAX_VERSIONS)
-        listed = newest.select(*own, one_row.as_json(kept)).collect()
-    return [RowVersion(*(*own_values, one_row.parsed(row))) for *own_values, row in reversed(listed)]
-
-
-@dataclass(frozen=True, slots=True)
-class Differences:
-    """How current versions differ from main's rows, and what is wrong among all versions.
-
-    missing    : rows of main without a current version
-    extra      : current versions without a row of main
-    overlapping : versions that begin before the one before them of the same key has ended
-    """
-
-    missing: int
-    extra: int
-    different: int
-    same: int
-    overlapping: int
-
-
-def differences(spark: SparkSession, found: Main, rows: DataFrame, of: Versions) -> Differences:
-    """Compare current versions with main's rows, and look for versions that overlap.
-
-    rows : (*columns) of main
-    cost : a shuffle of main and the current versions by key, and one of the begins and ends of all versions
-    """
-    history = of.history
-    all_versions = delta.newest(spark, found.ref)
-    old = _one_for_each_key(all_versions.where(F.col(quoted(history.operation)) != DELETED), of).alias(_OLD)
-    new = rows.select(*columns(of.names), F.lit(True).alias("_mv_there")).alias(_NEW)
-    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
-    both = old.join(new, reduce(Column.__and__, on), "full")
-    had, is_there = F.col(f"o.{quoted(history.is_current)}").isNotNull(), F.col("_mv_there").isNotNull()
-    pair = (hashing.row_hash(of.columns, partial(_value_of, side)) for side in (_OLD, _NEW))
-    is_same = F.expr(" = ".join(pair))
-    counts = (is_there & ~had, had & ~is_there, had & is_there & ~is_same, had & is_there & is_same)
-    begun, ended = F.col(quoted(history.valid_from)), F.col(quoted(history.valid_to))
-    before = F.lag(F.coalesce(ended, F.timestamp_seconds(F.lit(_FAR_S)))).over(
-        Window.partitionBy(*columns(of.table.key)).orderBy(begun, ended.asc_nulls_last())
-    )
-    with translated(of.table.name):
-        found_counts = both.agg(*map(F.count_if, counts)).collect()[0]
-        overlapping = all_versions.select((begun < before).alias("is")).agg(F.count_if("is")).collect()[0][0]
-    return Differences(*(*found_counts, overlapping))
 
 
 def shed(found: Main, history: History, before_ms: int, note: CommitNote) -> None:
@@ -385,18 +135,3 @@ def shed(found: Main, history: History, before_ms: int, note: CommitNote) -> Non
         found.spark.sql(
             f"DELETE FROM {found.ref.sql} WHERE NOT {current} AND {end} < timestamp_millis({int(before_ms)})"  # nosec B608  # names are quoted
         ).collect()
-
-
-def unfit_times(rows: DataFrame, of: Versions, now_ms: int) -> tuple[int, int]:
-    """Return how many rows have no time, and how many one that is to come; (0, 0) if no column has their time.
-
-    cost : a scan of the rows
-    """
-    name = of.history.time_column
-    if name is None:
-        return 0, 0
-    time = F.col(quoted(name))
-    is_ahead = time.cast("timestamp") > F.timestamp_millis(F.lit(now_ms))
-    with translated(of.table.name):
-        missing, ahead = rows.agg(F.count_if(time.isNull()), F.count_if(is_ahead)).collect()[0]
-    return missing, ahead

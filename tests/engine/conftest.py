@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import make_lake
 from tests.engine.named import Catalog
 from tests.engine.refusing import GOOD, csv
+from tests.engine.versioned import GUARDS, STATES, put
 from tests.metastore import hive_session
 
 
@@ -48,6 +49,15 @@ def good_csv(prepared: Callable[..., Any]) -> Any:
         lake.refresh()
 
     return prepared("good-csv", build)
+
+
+@pytest.fixture
+def kept(lake: Any) -> Any:
+    """A table with a history, published once."""
+    put(lake, STATES[0])
+    lake.apply(history=True, guards=GUARDS)
+    lake.refresh()
+    return lake
 
 
 @pytest.fixture(scope="session")

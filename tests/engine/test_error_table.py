@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from airflow_mv_provider import Files
+from airflow_mv_provider.core.definition.history import History
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
@@ -24,6 +25,7 @@ from airflow_mv_provider.spark import rejected
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, no_rows
 from airflow_mv_provider.spark.layout import struct_type
 from tests.conftest import Crash, a_table
+from tests.engine.versioned import of_main, versions
 
 pytestmark = pytest.mark.slow
 
@@ -59,23 +61,24 @@ def table(lake: Any) -> Any:
 @pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_claimed", [False, True])
-@pytest.mark.parametrize("name", ["orders", "orders__errors"])
+@pytest.mark.parametrize("name", ["orders", "orders__errors", "orders__history"])
 def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
     """What SIGKILL inside CREATE TABLE leaves: a log without a commit, a table to SQL and none to a write.
 
     is_claimed : whoever came next died as well, between its write and our identity among the table's properties
     """
     write(lake, "1.json", b'{"id": 1, "v": "a"}\n{"id": 2\n')
-    lake.apply(source=JSON, errors={})
+    lake.apply(source=JSON, errors={}, history=True)
     log = lake.root / name / "_delta_log"
     (log / "_staged_commits").mkdir(parents=True)
     (log / ".00000000000000000000.json.139eb7a6-b54e-4718-933e-5c0649f5a1e0.tmp").write_text('{"commitInfo":{"timest')
     if is_claimed:
-        columns = (
-            rejected.columns_of(lake.store.table("orders").definition)
-            if name.endswith("errors")
-            else (Column("id", "integer"), Column("v", "string"))
-        )
+        definition, main = lake.store.table("orders").definition, (Column("id", "integer"), Column("v", "string"))
+        columns = {
+            "orders": main,
+            "orders__errors": rejected.columns_of(definition),
+            "orders__history": (*main, *History().own_columns),
+        }[name]
         claim = f"{UUID_PROPERTY}={lake.store.table('orders').uuid}"
         rows = no_rows(lake.spark, struct_type(columns))
         rows.write.format("delta").mode("ignore").option("userMetadata", claim).save(str(log.parent))
@@ -84,6 +87,7 @@ def test_killed_inside_the_creation_of_a_table(lake, name, is_claimed):
 
     assert lake.rows() == [(1, "a")]
     assert len(errors(lake)) == 1
+    assert versions(lake) == of_main(lake)
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 

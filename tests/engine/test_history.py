@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,50 +12,17 @@ from deltalake import DeltaTable
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.progress import history
 from airflow_mv_provider.exceptions import (
-    ArgumentError,
-    HistoryError,
     MvError,
-    NotPublishedError,
-    UnsafeLocationError,
 )
-from airflow_mv_provider.report_text.row_history_text import row_versions_text
 from airflow_mv_provider.runner import crash_points
-from tests.conftest import a_table, dying_at, large_tables
-from tests.engine.versioned import Log, of_main, raw, versions, writes
+from tests.conftest import dying_at, large_tables
+from tests.engine.versioned import GUARDS, STATES, Log, check, of_main, put, raw, rows, versions, writes
 
 pytestmark = pytest.mark.slow
 
-# What the source has after each change: inserts, updates, deletes, a row that returns, and one that is as before.
-STATES = (
-    "VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 1)",
-    "VALUES (1, 'a', 1), (2, 'B', 1), (4, 'd', 2), (5, 'e', 1)",
-    "VALUES (1, 'A', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 2)",
-    "VALUES (1, 'A', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 3), (5, 'e', 1)",
-)
-GUARDS = {"max_deleted_fraction": 1.0}
-
-
-def put(lake: Any, state: str, **more: Any) -> None:
-    lake.write(f"SELECT * FROM {state} AS t(id, v, n)", **more)
-
-
-def rows(lake: Any) -> list[dict[str, Any]]:
-    return [dict(zip(("id", "n", "v"), row, strict=True)) for row in lake.rows()]
-
-
-def check(lake: Any, log: Log) -> None:
-    log.publish(rows(lake))
-    assert versions(lake) == log.all
-
-
-@pytest.fixture
-def table(lake: Any) -> Any:
-    """A table with a history, published once."""
-    put(lake, STATES[0])
-    lake.apply(history=True, guards=GUARDS)
-    lake.refresh()
-    return lake
+RULES = ["close", "keep", "mark"]
 
 
 @pytest.mark.sample(2)
@@ -140,84 +106,101 @@ def test_a_history_that_is_switched_on_begins_with_the_rows_that_are_there(lake)
     check(lake, Log())
 
 
-def test_what_happened_while_it_was_off_is_one_change_and_the_report_says_so(table):
+def test_what_happened_while_it_was_off_is_one_change_and_the_report_says_so(kept):
     log = Log()
-    log.publish(rows(table))
-    table.apply(guards=GUARDS)
+    log.publish(rows(kept))
+    kept.apply(guards=GUARDS)
     for state in STATES[1:3]:
-        put(table, state)
-        table.refresh()
-    table.apply(history=True, guards=GUARDS)
+        put(kept, state)
+        kept.refresh()
+    kept.apply(history=True, guards=GUARDS)
 
-    report = table.refresh()
+    report = kept.refresh()
 
-    check(table, log)
+    check(kept, log)
     assert "it has no versions of its own for" in report.reason
 
 
-def test_rows_that_others_change_and_the_refresh_mends(table):
+def test_rows_that_others_change_and_the_refresh_mends(kept):
     log = Log()
-    log.publish(rows(table))
-    table.sql("DELETE FROM {t} WHERE id = 1")
-    table.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id = 2")
-    put(table, STATES[1])
+    log.publish(rows(kept))
+    kept.sql("DELETE FROM {t} WHERE id = 1")
+    kept.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id = 2")
+    put(kept, STATES[1])
 
-    table.refresh()
+    kept.refresh()
 
-    check(table, log)
+    check(kept, log)
 
 
 @pytest.mark.in_test_all
-def test_a_history_that_others_change_is_compared(table):
+def test_a_history_that_others_change_is_compared(kept):
     log = Log()
-    log.publish(rows(table))
-    table.sql("UPDATE {t} SET v = 'x' WHERE id = 4", path="orders__history")
-    put(table, STATES[0].replace("(1, 'a', 1)", "(1, 'z', 1)"))
+    log.publish(rows(kept))
+    kept.sql("UPDATE {t} SET v = 'x' WHERE id = 4", path="orders__history")
+    put(kept, STATES[0].replace("(1, 'a', 1)", "(1, 'z', 1)"))
 
-    report = table.refresh()
+    report = kept.refresh()
 
     assert "another program has changed it" in report.reason
-    current = [{name: row[name] for name in ("id", "n", "v")} for row in raw(table) if row["is_current"]]
-    assert sorted(current, key=str) == sorted(rows(table), key=str)
+    current = [{name: row[name] for name in ("id", "n", "v")} for row in raw(kept) if row["is_current"]]
+    assert sorted(current, key=str) == sorted(rows(kept), key=str)
 
 
 @pytest.mark.in_test_all
-def test_nothing_is_written_where_nothing_changes(table):
-    before = table.versions("orders__history")
+def test_nothing_is_written_where_nothing_changes(kept):
+    before, found = kept.versions("orders__history"), versions(kept)
 
-    table.refresh()
-    assert table.versions("orders__history") == before
-    table.refresh(force=True)  # compares the history, too, and leaves the note that it did
+    kept.refresh()
+    assert kept.versions("orders__history") == before
+    kept.refresh(force=True)  # compares the history, too, and leaves the note that it did
 
-    assert len(raw(table)) == 4
-    assert len(writes(table)) == 2
+    assert versions(kept) == found
+    assert len(writes(kept)) == 2
 
 
 @pytest.mark.in_test_all
-def test_a_rollback_adds_versions_and_rewrites_none(table):
+def test_a_history_that_lacks_nothing_says_so_before_main_s_log_is_long(kept, monkeypatch):
+    """Else each refresh would read main's log back to the last one that changed a row."""
+    monkeypatch.setattr(history, "_LONG_LOG", 2)
+    found = versions(kept)
+
+    for _ in range(3):  # each is written anew, and has the same rows
+        put(kept, STATES[0])
+        kept.refresh()
+
+    assert versions(kept) == found
+    assert writes(kept)[-1]["reached"] > writes(kept)[0]["reached"]
+    put(kept, STATES[1])
+    assert "history" not in kept.refresh().reason
+    assert versions(kept) == of_main(kept)
+
+
+@pytest.mark.in_test_all
+def test_a_rollback_adds_versions_and_rewrites_none(kept):
     log = Log()
-    log.publish(rows(table))
-    put(table, STATES[1])
-    first = table.store.state(table.store.table("orders").id).published_version
-    table.refresh()
-    check(table, log)
+    log.publish(rows(kept))
+    put(kept, STATES[1])
+    first = kept.store.state(kept.store.table("orders").id).published_version
+    kept.refresh()
+    check(kept, log)
 
-    table.refresher().roll_back("orders", str(first), table.caller(), "wrong rows")
+    kept.refresher().roll_back("orders", str(first), kept.caller(), "wrong rows")
 
-    check(table, log)
+    check(kept, log)
 
 
 @pytest.mark.in_test_all
-def test_columns_come_and_go(table):
-    table.apply(history=True, guards=GUARDS, schema_policy="evolve", on_lost_column="drop")
-    table.refresh()
-    table.write("SELECT id, v, CAST(n AS BIGINT) AS n, id * 2 AS m FROM VALUES (1, 'a', 1), (2, 'b', 5) AS t(id, v, n)")
-    table.refresh()
-    table.write("SELECT id, v, id * 3 AS m FROM VALUES (1, 'a'), (2, 'b') AS t(id, v)")
+def test_columns_come_and_go(kept):
+    kept.apply(history=True, guards=GUARDS, schema_policy="evolve", on_lost_column="drop")
+    kept.refresh()
+    kept.write("SELECT id, v, CAST(n AS BIGINT) AS n, id * 2 AS m FROM VALUES (1, 'a', 1), (2, 'b', 5) AS t(id, v, n)")
+    kept.refresh()
+    kept.write("SELECT id, v, id * 3 AS m FROM VALUES (1, 'a'), (2, 'b') AS t(id, v)")
 
-    table.refresh()
+    kept.refresh()
 
-    found = table.sql("SELECT * FROM {t}", path="orders__history")  # delta-rs cannot read a type that was widened
+    found = kept.sql("SELECT * FROM {t}", path="orders__history")  # delta-rs cannot read a type that was widened
     current = {row["id"]: row for row in found if row["is_current"]}
     assert [(key, current[key]["v"], current[key]["n"], current[key]["m"]) for key in sorted(current)] == [
         (1, "a", None, 3),
@@ -232,37 +215,37 @@ def test_columns_come_and_go(table):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", [STATES[1], "VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 1), (9, 'z', 1)"])
 @pytest.mark.parametrize("deletes", ["close", "mark"])
-def test_an_owner_that_is_overtaken_while_it_writes_adds_nothing(table, point, when, state, deletes):
+def test_an_owner_that_is_overtaken_while_it_writes_adds_nothing(kept, point, when, state, deletes):
     """It goes on after another process has taken over and ended its refresh. A takeover is itself overtaken, too."""
-    table.apply(history={"deletes": deletes}, guards=GUARDS)
-    table.refresh()
-    num_before = len(writes(table))
-    put(table, state)
+    kept.apply(history={"deletes": deletes}, guards=GUARDS)
+    kept.refresh()
+    num_before = len(writes(kept))
+    put(kept, state)
     reached: list[str] = []
 
     def take_over_once(here: str) -> None:
         if here == f"{point}.{when}" and not reached:
             reached.append(here)
             crash_points.arm(None)
-            table.clock.pass_ms(table.settings.lease_ms + 1)
-            table.refresh()
+            kept.clock.pass_ms(kept.settings.lease_ms + 1)
+            kept.refresh()
 
     if point == "fence_history":  # only a takeover comes there
         with dying_at("publish.after"):
-            table.refresh()
-        table.clock.pass_ms(table.settings.lease_ms + 1)
+            kept.refresh()
+        kept.clock.pass_ms(kept.settings.lease_ms + 1)
     crash_points.arm(take_over_once)
     try:
         with suppress(MvError):
-            table.refresh()
+            kept.refresh()
     finally:
         crash_points.arm(None)
-    table.refresh()
+    kept.refresh()
 
     assert reached
-    assert versions(table) == of_main(table, deletes=deletes)
-    assert len(writes(table)) == num_before + 1
-    assert table.phase() == "NORMAL"
+    assert versions(kept) == of_main(kept, deletes=deletes)
+    assert len(writes(kept)) == num_before + 1
+    assert kept.phase() == "NORMAL"
 
 
 @pytest.mark.sample(2)
@@ -288,162 +271,6 @@ def test_from_when_a_version_is_valid(lake, time):
         log = DeltaTable(str(lake.root / ("raw/orders" if time == "source" else "orders"))).history()
         committed = {str(datetime.fromtimestamp(each["timestamp"] / 1000, UTC))[:19] for each in log}
         assert changed <= committed
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize(
-    ("history", "change", "problem"),
-    [
-        ({"time": "v"}, "id, 'b' AS v", "is no time"),
-        ({"time": "at"}, "id, 'b' AS v", "no column 'at'"),
-        ({"exclude": ["id"]}, "id, 'b' AS v", "part of the key"),
-        (True, "id, 'b' AS v, 1 AS Operation", "has a column 'Operation'"),
-        ({"time": "at"}, "id, 'b' AS v, CAST(NULL AS TIMESTAMP) AS at", "3 rows have no time"),
-        ({"time": "at"}, "id, 'b' AS v, TIMESTAMP'2999-01-01' AS at", "still to come"),
-    ],
-)
-def test_a_history_that_cannot_be_kept_leaves_the_table_alone(lake, history, change, problem):
-    lake.apply(schema_policy="add")
-    lake.write("SELECT id, 'a' AS v FROM range(2)")
-    lake.refresh()
-    before = lake.rows()
-    lake.write(f"SELECT {change} FROM range(3)")
-    lake.apply(history=history, schema_policy="add")
-
-    with pytest.raises(HistoryError, match=problem):
-        lake.refresh()
-
-    assert lake.rows() == before
-    assert lake.phase() == "NORMAL"
-    lake.apply(schema_policy="add")
-    assert lake.refresh().outcome is Outcome.PUBLISHED
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("harm", ["dropped", "another table", "files", "other columns"])
-def test_a_history_that_is_gone_or_another_one_is_an_error(table, harm):
-    place = table.root / "orders__history"
-    if harm != "other columns":
-        shutil.rmtree(place)
-    if harm == "another table":
-        table.write("SELECT 1 AS id", "orders__history")
-    if harm == "files":
-        place.mkdir()
-        (place / "a.txt").write_text("mine")
-    if harm == "other columns":
-        table.apply(history={"valid_from": "since"}, guards=GUARDS)
-    put(table, STATES[1])
-    before = table.rows()
-
-    with pytest.raises(HistoryError):
-        table.refresh()
-
-    assert table.rows() == before
-    assert table.phase() == "NORMAL"
-    shutil.rmtree(place, ignore_errors=True)
-    table.apply(guards=GUARDS)
-    table.refresh()
-    table.apply(history=True, guards=GUARDS)
-    table.refresh()
-    assert versions(table) == of_main(table)
-
-
-@pytest.mark.in_test_all
-def test_a_dropped_table_takes_its_history_along(table):
-    table.refresher().drop("orders", table.caller(), delete_main=True)
-
-    assert not (table.root / "orders__history").exists()
-
-
-def test_the_versions_of_one_row(table):
-    put(table, STATES[1])
-    table.refresh()
-
-    found = table.refresher().row_versions("orders", ["id=2"])
-    why = table.refresher().row_history("orders", ["id=2"])
-
-    assert [(v.operation, v.row, v.is_current) for v in found.versions] == [
-        ("insert", {"id": 2, "v": "b", "n": 1}, False),
-        ("update", {"id": 2, "v": "B", "n": 1}, True),
-    ]
-    assert found.versions[0].valid_to == found.versions[1].valid_from
-    assert why.versions == found.versions
-    assert "update by refresh" in row_versions_text(found)
-    assert [v.operation for v in table.refresher().row_versions("orders", ["ID=3"]).versions] == ["insert"]
-    with pytest.raises(ArgumentError, match="amv history-of orders id=VALUE"):
-        table.refresher().row_versions("orders", ["v=a"])
-    table.apply(guards=GUARDS)
-    with pytest.raises(NotPublishedError, match="history: true"):
-        table.refresher().row_versions("orders", ["id=2"])
-
-
-@pytest.mark.in_test_all
-def test_sensitive_values_are_hashed_in_versions_that_are_shown(table):
-    table.apply(history=True, guards=GUARDS, sensitive=["v", "id"])
-
-    [found] = table.refresher().row_versions("orders", ["id=2"]).versions
-
-    assert (found.row["n"], found.row["v"] == "b", found.row["id"] == 2) == (1, False, False)
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("harm", ["update", "delete", "insert", "overlap", "table"])
-def test_an_audit_compares_the_history_and_its_repair_mends_current_versions(table, harm):
-    put(table, STATES[1])
-    table.refresh()
-    history = [side for side in table.refresher().audit("orders", table.caller()).sides if side.against == "history"]
-    assert [side.finding for side in history] == ["same"]
-    assert history[0].rows_same == 4
-    harms = {
-        "update": "UPDATE {t} SET v = 'x' WHERE id = 1 AND is_current",
-        "delete": "DELETE FROM {t} WHERE id = 1 AND is_current",
-        "insert": "INSERT INTO {t} SELECT 7, v, n, valid_from, NULL, true, operation, 'x' FROM {t} WHERE id = 1",
-        "overlap": "UPDATE {t} SET valid_to = valid_to + INTERVAL 1 DAY WHERE id = 2 AND NOT is_current",
-    }
-    if harm == "table":
-        shutil.rmtree(table.root / "orders__history")
-    else:
-        table.sql(harms[harm], path="orders__history")
-
-    found = table.refresher().audit("orders", table.caller())
-
-    reasons = {side.against: side.reason for side in found.sides if side.finding == "drift"}
-    expected = {
-        "update": "1 rows different",
-        "delete": "1 rows missing",
-        "insert": "1 rows extra",
-        "overlap": "1 versions overlap",
-        "table": "is gone",
-    }
-    assert set(reasons) == {"history"}
-    assert expected[harm] in reasons["history"]
-    if harm in ("update", "delete", "insert"):
-        table.refresher().repair(found, table.caller())
-        assert not table.refresher().audit("orders", table.caller()).is_drift
-
-
-def test_versions_that_ended_long_ago_are_shed(table):
-    table.apply(history={"keep": "30d"}, guards=GUARDS)
-    for state in STATES[1:3]:
-        put(table, state)
-        table.refresh()
-    kept = [version for version in versions(table) if version[2] is None]
-    said: list[str] = []
-
-    table.refresher().recover(table.caller(), said.append)
-    assert len(versions(table)) > len(kept)
-    table.clock.pass_ms(31 * 24 * 3600 * 1000)
-    table.refresher().recover(table.caller(), said.append)
-
-    assert versions(table) == kept
-    assert [text for text in said if "old versions" in text] == ["orders: removed 6 old versions from its history."]
-    put(table, STATES[3])
-    report = table.refresh()
-    assert "history" not in report.reason
-    assert len(versions(table)) == len(kept) + 2
-
-
-RULES = ["close", "keep", "mark"]
 
 
 @pytest.mark.sample(1)
@@ -472,13 +299,13 @@ def test_the_rule_for_deletes_may_change(lake, before, after):
 
 
 @pytest.mark.in_test_all
-def test_current_versions_that_others_have_doubled_become_one(table):
-    table.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id < 3", path="orders__history")
-    assert table.refresher().audit("orders", table.caller()).is_drift
+def test_current_versions_that_others_have_doubled_become_one(kept):
+    kept.sql("INSERT INTO {t} SELECT * FROM {t} WHERE id < 3", path="orders__history")
+    assert kept.refresher().audit("orders", kept.caller()).is_drift
 
-    table.refresh(force=True)
+    kept.refresh(force=True)
 
-    current = [row["id"] for row in raw(table) if row["is_current"]]
+    current = [row["id"] for row in raw(kept) if row["is_current"]]
     assert sorted(current) == [1, 2, 3, 4]
 
 
@@ -513,31 +340,20 @@ def test_a_coarser_key_keeps_one_current_version_of_each_row(lake):
 
 
 @pytest.mark.in_test_all
-def test_a_wider_type_begins_no_version(table):
-    table.apply(history=True, guards=GUARDS, schema_policy="evolve")
-    table.refresh()
-    table.write(f"SELECT id, v, CAST(n AS BIGINT) AS n FROM {STATES[0]} AS t(id, v, n)")
+def test_a_wider_type_begins_no_version(kept):
+    kept.apply(history=True, guards=GUARDS, schema_policy="evolve")
+    kept.refresh()
+    kept.write(f"SELECT id, v, CAST(n AS BIGINT) AS n FROM {STATES[0]} AS t(id, v, n)")
 
-    table.refresh()
-    assert not table.refresher().audit("orders", table.caller()).is_drift
-    table.refresh(force=True)
+    def found() -> list[Any]:  # delta-rs cannot read a type that was widened
+        return sorted(kept.sql("SELECT id, v, n, valid_from, is_current FROM {t}", path="orders__history"))
 
-    assert len(table.sql("SELECT * FROM {t}", path="orders__history")) == 4
+    before = found()
+    kept.refresh()
+    assert not kept.refresher().audit("orders", kept.caller()).is_drift
+    kept.refresh(force=True)
 
-
-@pytest.mark.in_test_all
-def test_a_column_that_comes_back_with_another_type_is_named(table):
-    policy = {"history": True, "guards": GUARDS, "schema_policy": "evolve", "on_lost_column": "drop"}
-    table.apply(**policy)
-    table.write("SELECT id, v FROM VALUES (1, 'a') AS t(id, v)")
-    table.refresh()
-    table.write("SELECT id, v, 'x' AS n FROM VALUES (1, 'a') AS t(id, v)")
-    before = table.rows()
-
-    with pytest.raises(HistoryError, match="'n' is string, in its history integer"):
-        table.refresh()
-
-    assert (table.rows(), table.phase()) == (before, "NORMAL")
+    assert found() == before
 
 
 @pytest.mark.in_test_all
@@ -551,58 +367,3 @@ def test_the_time_of_a_source_that_is_ahead_of_the_clock_is_the_commits(lake):
     lake.refresh()
 
     assert raw(lake)[0]["valid_from"].year < 2900
-
-
-@pytest.mark.in_test_all
-def test_times_are_checked_where_a_history_begins_and_nothing_changes(lake):
-    lake.write("SELECT id, CAST(NULL AS TIMESTAMP) AS at FROM range(2)")
-    lake.apply()
-    lake.refresh()
-    lake.apply(history={"time": "at"})
-
-    with pytest.raises(HistoryError, match="2 rows have no time"):
-        lake.refresh()
-
-    assert lake.phase() == "NORMAL"
-
-
-@pytest.mark.in_test_all
-def test_another_program_s_table_is_not_shed(table):
-    shutil.rmtree(table.root / "orders__history")
-    table.write(
-        "SELECT 1 AS id, TIMESTAMP'2020-01-01' AS valid_from, TIMESTAMP'2020-02-01' AS valid_to, false AS is_current",
-        "orders__history",
-    )
-    table.apply(history={"keep": "1d"}, guards=GUARDS)
-
-    table.refresher().recover(table.caller(), lambda text: None)
-
-    assert len(raw(table)) == 1
-    assert table.refresher().row_history("orders", ["id=2"]).versions == ()
-
-
-@pytest.mark.in_test_all
-@pytest.mark.parametrize("by", ["rollback", "definition"])
-def test_a_history_that_is_gone_is_not_begun_again_in_silence(table, by):
-    put(table, STATES[1])
-    table.refresh()
-    shutil.rmtree(table.root / "orders__history")
-
-    with pytest.raises(HistoryError, match="is gone"):
-        if by == "rollback":
-            table.refresher().roll_back("orders", "2", table.caller(), "wrong rows")
-        else:
-            table.apply(history=True, guards=GUARDS, schema_policy="add")
-            table.refresh()
-
-    assert table.phase() == "NORMAL"
-
-
-@pytest.mark.in_test_all
-def test_a_history_that_another_table_is_made_of_is_not_dropped(table):
-    table.refresher().apply(a_table(name="report", source={"type": "delta", "path": "orders__history"}))
-
-    with pytest.raises(UnsafeLocationError):
-        table.refresher().drop("orders", table.caller(), delete_main=True)
-
-    assert len(raw(table)) == 4

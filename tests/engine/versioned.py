@@ -15,6 +15,20 @@ from tests.conftest import plain
 OWN = ("valid_from", "valid_to", "is_current", "operation", "refresh_id")
 
 
+# What the source has after each change: inserts, updates, deletes, a row that returns, and one that is as before.
+STATES = (
+    "VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 1)",
+    "VALUES (1, 'a', 1), (2, 'B', 1), (4, 'd', 2), (5, 'e', 1)",
+    "VALUES (1, 'A', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 2)",
+    "VALUES (1, 'A', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 3), (5, 'e', 1)",
+)
+GUARDS = {"max_deleted_fraction": 1.0}
+
+
+def put(lake: Any, state: str, **more: Any) -> None:
+    lake.write(f"SELECT * FROM {state} AS t(id, v, n)", **more)
+
+
 @dataclass
 class Log:
     """Versions by the number of the publish that began and ended them: (values, from, to, operation)."""
@@ -98,3 +112,12 @@ def _rows(table: DeltaTable) -> list[dict[str, Any]]:
 
 def _utc(time: datetime) -> datetime:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def rows(lake: Any) -> list[dict[str, Any]]:
+    return [dict(zip(("id", "n", "v"), row, strict=True)) for row in lake.rows()]
+
+
+def check(lake: Any, log: Log) -> None:
+    log.publish(rows(lake))
+    assert versions(lake) == log.all

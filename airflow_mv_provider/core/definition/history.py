@@ -113,6 +113,12 @@ class History(Part):
         return tuple(schema.Column(name, kind) for name, kind in zip(self.names, types, strict=True))
 
     @property
+    def follows_corrections(self) -> bool:
+        """True if it follows from a row's change alone what becomes of its version, whatever that is and since when."""
+        is_plain = self.deletes == "close" and self.time_column is None
+        return is_plain and not (self.columns or self.exclude)
+
+    @property
     def time_column(self) -> str | None:
         """The column of the table from whose value a version is valid; None if it is no column."""
         return None if self.time in (REFRESH, SOURCE) else self.time

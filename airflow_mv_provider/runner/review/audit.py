@@ -39,8 +39,9 @@ from airflow_mv_provider.metadata.rows import iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.preview import Subject, preview
 from airflow_mv_provider.runner.review.rollback import check_files, frontier_at
-from airflow_mv_provider.spark import delta, history
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark import delta
+from airflow_mv_provider.spark.compare import versions
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import Layout
 from airflow_mv_provider.spark.partitions import check_values
@@ -176,7 +177,7 @@ def _with_history(work: _Work) -> tuple[Compared, ...]:
     if table.definition.history is None or not work.request.scope.is_everything:
         return ()
     found = Main(spark, table.main.history, table.uuid)
-    if (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+    if not found.is_ours:
         gone = "the history is gone, or another table is there"
         return (Compared(Against.HISTORY, Finding.DRIFT, "its history", gone),)
     last = last_written(found.log_until(lambda commits: last_written(commits) is not None))
@@ -190,7 +191,8 @@ def _with_history(work: _Work) -> tuple[Compared, ...]:
         return (Compared(Against.HISTORY, Finding.UNKNOWN, what, error.problem),)
     rows = delta.read(spark, table.main, reached)
     columns = schema.columns_of(rows.schema.jsonValue())
-    seen = history.differences(spark, found, rows, history.Versions(table.definition, columns, 0, ""))
+    of = versions.Versions(table.definition, columns, 0, "")
+    seen = versions.differences(delta.newest(spark, found.ref), rows, of)
     keeps_deleted = table.definition.history.deletes == "keep"
     counts = (seen.missing, seen.extra, seen.different, seen.same, seen.overlapping)
     return (core.of_history(what, *counts, keeps_deleted=keeps_deleted),)

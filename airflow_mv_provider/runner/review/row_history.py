@@ -31,9 +31,8 @@ from airflow_mv_provider.metadata.rows import maybe_iso
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.review.row_file import places_of
 from airflow_mv_provider.runner.watching import Progress
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import is_gone
-from airflow_mv_provider.spark.history import versions_of
 from airflow_mv_provider.spark.review import one_row
 from airflow_mv_provider.spark.review.one_row import OneRow
 
@@ -107,11 +106,11 @@ def row_versions(context: Context, name: str, key: Sequence[str]) -> RowVersions
     table = context.store.table(name)
     texts, history = core.parse_key(name, key, table.definition.key, command="history-of"), table.definition.history
     found = Main(context.spark, table.main.history, table.uuid)
-    if history is None or (found.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+    if history is None or not found.is_ours:
         hint = "Set `history: true` in its definition, and refresh it." if history is None else "Refresh it."
         raise NotPublishedError(name, "the table has no history of its rows.", hint=hint)
     one = one_row.asked(found.spark, found.ref, name, texts, None)
-    versions = versions_of(found.spark, name, found, history, one)
+    versions = one_row.versions_of(found.spark, name, found, history, one)
     sensitive, salt = table.definition.sensitive, table.uuid
     shown = core.hidden_key(one.key, sensitive, salt)
     return RowVersions(name, shown, core.hidden_versions(versions, sensitive, salt))
@@ -208,9 +207,9 @@ def _versions(walk: _Walk) -> tuple[RowVersion, ...]:
     if history is None:
         return ()
     try:
-        if (kept.properties() or {}).get(UUID_PROPERTY) != table.uuid:
+        if not kept.is_ours:
             return ()
-        return tuple(versions_of(spark, table.name, kept, history, walk.one))
+        return tuple(one_row.versions_of(spark, table.name, kept, history, walk.one))
     except InterruptedRefreshError:
         raise
     except MvError:

@@ -32,7 +32,7 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, rejected, storage
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import struct_type
 
@@ -72,10 +72,7 @@ class ErrorTable:
         if found is None and not storage.has_files(self._work.spark, self._table.ref.location):
             with durable(Write.CREATE_ERRORS):
                 found = self._table.create(struct_type(rejected.columns_of(self._work.definition)), ()).properties
-        carried = found.get(UUID_PROPERTY) if found else None
-        if found and carried is None and self._table.is_claimed:
-            self._table.adopt()
-        elif carried != self._work.table.uuid:
+        if found is None or not self._table.takes(found):
             raise MainNotOursError(
                 self._work.table.name,
                 f"{self._table.ref} is not its error table.",

@@ -38,7 +38,7 @@ from airflow_mv_provider.runner.steps.naming import named
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, storage
-from airflow_mv_provider.spark.delta import NAME_PROPERTY, UUID_PROPERTY, Detail
+from airflow_mv_provider.spark.delta import NAME_PROPERTY, Detail
 
 log = logging.getLogger(__name__)
 
@@ -227,10 +227,8 @@ class FencedMain:
 
         raises : MainMovedError
         """
-        work, carried = self._work, properties.get(UUID_PROPERTY)
-        if carried is None and work.main.is_claimed:
-            work.main.adopt()  # its creator died before it could write the identity
-        elif carried != work.table.uuid:
+        work = self._work
+        if not work.main.takes(properties):
             problem = "the table was replaced by another table after this refresh began."
             hint = "Nothing was written to that one. Restore the original, or move that one away; then refresh again."
             raise MainMovedError(work.table.name, problem, hint=hint)

@@ -43,11 +43,11 @@ from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.spark import delta, history, storage
-from airflow_mv_provider.spark.compare import corrections, recorded_changes
-from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
+from airflow_mv_provider.spark.compare import corrections, recorded_changes, versions
+from airflow_mv_provider.spark.compare.versions import Versions
+from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.history import Versions
-from airflow_mv_provider.spark.layout import Layout, columns, struct_type
+from airflow_mv_provider.spark.layout import Layout, struct_type
 
 log = logging.getLogger(__name__)
 
@@ -87,10 +87,7 @@ class HistoryTable:
         found = self._table.properties()
         if found is None:
             found = self._created(own, is_in_main=is_in_main)
-        carried = found.get(UUID_PROPERTY)
-        if carried is None and self._table.is_claimed:
-            self._table.adopt()
-        elif carried != work.table.uuid:
+        if not self._table.takes(found):
             raise HistoryError(
                 work.table.name,
                 f"{self._table.ref} is not its history.",
@@ -151,7 +148,7 @@ class HistoryTable:
         else:
             found = recorded_changes.verified(work.spark, work.layout, recorded).rows
             rows = found.where(corrections.brings_row())
-        missing, ahead = history.unfit_times(rows, own, work.store.now_ms() + _CLOCK_MS)
+        missing, ahead = versions.unfit_times(rows, own, work.store.now_ms() + _CLOCK_MS)
         if not (missing or ahead):
             return
         number, what = (missing, "no time") if missing else (ahead, "a time that is still to come")
@@ -180,7 +177,8 @@ class HistoryTable:
             plan = self._planned(found, main, check, version, has_corrections=has_corrections)
             if plan.way is Way.NOTHING:
                 if core.is_log_long(main):
-                    self._table.fence(self._written(found, main, version))
+                    with durable(Write.HISTORY):
+                        self._table.fence(self._note_of_write(found, main, version))
                 return
             if core.needs_fence(found, main, own.refresh_id, own.epoch):
                 with durable(Write.FENCE_HISTORY):
@@ -192,7 +190,7 @@ class HistoryTable:
             if plan.why is not None:
                 self._tell(f"its history was compared: {plan.why}")
             log.info("%s: its history: %s%s", work.table.name, plan.way, f", {plan.why}" if plan.why else "")
-            note = self._written(found, main, version)
+            note = self._note_of_write(found, main, version)
             try:
                 with durable(Write.HISTORY):
                     self._write(plan.way, recorded, note)
@@ -229,7 +227,7 @@ class HistoryTable:
             is_forced=work.refresh.is_forced and not self._is_written(found),
         )
 
-    def _written(self, found: Sequence[Commit], main: Sequence[Commit], version: int) -> CommitNote:
+    def _note_of_write(self, found: Sequence[Commit], main: Sequence[Commit], version: int) -> CommitNote:
         """Return the note of a commit that brings the history to main's `version`."""
         valid_ms = core.valid_ms(found, _time_of(self._work, main, version))
         note = self._note("history", next_txn_version(found, self._work.own.epoch))
@@ -245,11 +243,11 @@ class HistoryTable:
             changes = recorded_changes.verified(spark, layout, recorded).rows
             if not num_changes:
                 pass  # a column was added, which no version has yet
-            elif own.reads_current:
-                rows = history.changed_rows(changes, own)
-                self._join(history.actions_between(self._current(own), rows, own, is_all=False), own, note)
+            elif not own.history.follows_corrections:
+                rows = versions.changed_rows(changes, own)
+                self._join(versions.actions_between(self._current(own), rows, own, is_all=False), own, note)
             else:
-                self._merge(history.actions_of_corrections(changes, own), own, note, num_changes)
+                self._merge(versions.actions_of_corrections(changes, own), own, note, num_changes)
             return
         with translated(work.table.name):
             rows = delta.read(spark, work.table.main, note.reached)
@@ -260,8 +258,7 @@ class HistoryTable:
             self._enable(own)
             history.begin(self._table, rows, own, note)
         else:
-            there = rows.select(*columns(own.names)).withColumn("_mv_gone", history.false())
-            self._join(history.actions_between(self._current(own), there, own, is_all=True), own, note)
+            self._join(versions.actions_between(self._current(own), rows, own, is_all=True), own, note)
 
     def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> None:
         work = self._work
@@ -287,7 +284,7 @@ class HistoryTable:
 
     def _current(self, own: Versions) -> DataFrame:
         with translated(self._work.table.name):
-            return delta.newest(self._work.spark, self._table.ref).where(history.is_current(own))
+            return delta.newest(self._work.spark, self._table.ref).where(versions.is_current(own))
 
     def _logs(self) -> tuple[list[Commit], list[Commit]]:
         """Return the newest commits of the history and of main, as far back as the history was last written.

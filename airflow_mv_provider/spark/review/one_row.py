@@ -1,4 +1,4 @@
-"""The rows with one key, at a version of main, or as main's change feed shows what commits did to them."""
+"""The rows with one key: at a version of main, as its feed shows what commits did to them, and in a history."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from airflow_mv_provider.core.approval.row_history import Row, changes_between
+from airflow_mv_provider.core.approval.row_history import Row, RowVersion, changes_between
 from airflow_mv_provider.core.definition import schema
+from airflow_mv_provider.core.definition.history import History
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.definition.problems import nearest
 from airflow_mv_provider.core.location import TableRef
@@ -26,6 +27,8 @@ from airflow_mv_provider.spark.layout import columns, sql_type
 _KIND, _VERSION = "_change_type", "_commit_version"
 _FEED_COLUMNS = (_KIND, _VERSION, "_commit_timestamp")
 _BEFORE, _AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
+_MAX_VERSIONS = 1000
+_ISO = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx"
 _MAX_COPIES = 100  # rows with one key, which only another writer can have made
 
 
@@ -126,6 +129,22 @@ def changes_in_feed(
         elif kind in _AFTER:
             new[version].append(parsed(row))
     return {version: changes_between(gone[version], new[version]) for version in sorted({*gone, *new})}
+
+
+def versions_of(spark: SparkSession, where: str, found: delta.Main, history: History, one: OneRow) -> list[RowVersion]:
+    """Return the versions of a row, oldest first, the newest thousand; times as ISO 8601, UTC.
+
+    cost : a scan of the files whose statistics may have the key, in one job
+    """
+    names = history.names
+    start, end = (F.date_format(quoted(name), _ISO).alias(name) for name in names[:2])
+    rows = delta.newest(spark, found.ref)
+    own = (start, end, *columns(names[2:]))
+    with translated(where):
+        kept = [name for name in rows.columns if name not in names]
+        newest = rows.where(one.condition).orderBy(F.col(quoted(names[0])).desc()).limit(_MAX_VERSIONS)
+        listed = newest.select(*own, as_json(kept)).collect()
+    return [RowVersion(*(*own_values, parsed(row))) for *own_values, row in reversed(listed)]
 
 
 def as_json(names: Sequence[str]) -> Column:
