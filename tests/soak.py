@@ -48,9 +48,10 @@ from airflow_mv_provider.spark.session import connect_session
 from tests import faults, record
 from tests.conftest import read_independently
 from tests.connect import ConnectServer
+from tests.engine.versioned import Log, Place, rows_at, versions, writes
 from tests.postgres import PostgresServer, running_server
 from tests.scenarios.owners import be_amv, context
-from tests.scenarios.points import POINTS
+from tests.scenarios.points import POINTS, points_of
 
 TABLES = """
 tables:
@@ -59,6 +60,7 @@ tables:
     key: [id]
     partition_by: [p]
     chunk_rows: 40
+    history: {deletes: mark}
     guards: {max_deleted_fraction: 1.0}
   - name: progressive
     source: {type: delta, path: raw/progressive}
@@ -66,6 +68,7 @@ tables:
     partition_by: [p]
     chunk_rows: 40
     publish: progressive
+    history: true
     guards: {max_deleted_fraction: 1.0}
   - name: folder
     source:
@@ -103,7 +106,10 @@ class Summary:
 
 
 class Soak:
-    """One warehouse with three tables: of a Delta source, atomic and progressive, and of a folder of files."""
+    """One warehouse with three tables: of a Delta source, atomic and progressive, and of a folder of files.
+
+    logs : what the histories have to hold, by the table
+    """
 
     definitions: ClassVar[str] = TABLES
     every_fault: ClassVar[Mapping[str, faults.Weighted]] = faults.FAULTS
@@ -127,7 +133,9 @@ class Soak:
         self.open(postgres.new_database())
         migrations.migrate(self.engine)
         (directory / "tables.yaml").write_text(self.definitions)
-        self.names = [definition.name for definition in parse(self.definitions)]
+        defined = parse(self.definitions)
+        self.names = [definition.name for definition in defined]
+        self.logs = {each.name: Log(each.history.deletes, each.key) for each in defined if each.history}
         for name in self.names:
             self._rows[name] = {}
             self.change(name, 60)
@@ -190,7 +198,8 @@ class Soak:
 
     def points(self, name: str) -> list[str]:
         """Return the points at which a process of `command` may die."""
-        return POINTS["progressive" if name == "progressive" else "atomic"]
+        of_history = points_of("history") if name in self.logs else []
+        return POINTS["progressive" if name == "progressive" else "atomic"] + of_history
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -297,6 +306,8 @@ class Soak:
         main = self.warehouse / name
         self._hold(state.phase is Phase.NORMAL, f"{name} is in {state.phase}")
         self._hold(Counter(read_independently(main)) == Counter(self.wanted(name)), f"{name} is not what its source is")
+        if name in self.logs:
+            self._hold(self._is_history_right(name), f"{name}__history is not what main's versions are")
         self._hold(not (left := self._left_in_staging()), f"staging holds {left[:3]}")
         actions = [json.loads(line) for file in _log_files(main) for line in file.read_text().splitlines()]
         applications = {action["txn"]["appId"] for action in actions if "txn" in action}
@@ -313,6 +324,13 @@ class Soak:
         history = self.store.history(table.id, 100_000)
         self._hold(all(report.finished_at for report in history), "a refresh that is over has not ended")
         self.summary.outcomes[str(history[0].outcome)] += 1
+
+    def _is_history_right(self, name: str) -> bool:
+        """True if a history holds what main was at each version that it has reached."""
+        log, history = self.logs[name], Place(self.warehouse)
+        for note in writes(history, f"{name}__history")[log.number :]:
+            log.publish(rows_at(self.warehouse / name, note["reached"]))
+        return versions(history, f"{name}__history") == log.all
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """Return the rows of a source as `read_independently` would return them of main."""

@@ -11,11 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_mv_provider import Files
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.progress import history
-from airflow_mv_provider.exceptions import (
-    MvError,
-)
+from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.runner import crash_points
 from tests.conftest import dying_at, large_tables
 from tests.engine.versioned import GUARDS, STATES, Log, check, of_main, put, raw, rows, versions, writes
@@ -367,3 +365,23 @@ def test_the_time_of_a_source_that_is_ahead_of_the_clock_is_the_commits(lake):
     lake.refresh()
 
     assert raw(lake)[0]["valid_from"].year < 2900
+
+
+@pytest.mark.in_test_all
+def test_the_time_of_a_source_that_goes_back_is_the_next_moment_and_said(lake):
+    place = lake.root / "raw/orders"
+    place.mkdir(parents=True)
+    lake.apply(source=Files("raw/orders", format="csv", schema="id INT, v STRING"), history={"time": "source"})
+
+    def put_at(text: str, seconds: int) -> RefreshReport:
+        (place / "1.csv").write_text(text)
+        os.utime(place / "1.csv", (seconds, seconds))
+        return lake.refresh()
+
+    first = put_at("id,v\n1,a\n", 1_700_000_000)
+    second = put_at("id,v\n1,bb\n", 1_600_000_000)
+
+    begun = sorted((row["v"], row["valid_from"].timestamp()) for row in raw(lake))
+    assert begun == [("a", 1_700_000_000), ("bb", 1_700_000_000.001)]
+    assert "the source's time" not in (first.reason or "")
+    assert "the source's time is not after that of the newest versions" in second.reason

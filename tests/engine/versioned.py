@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from deltalake import DeltaTable, QueryBuilder
 
@@ -34,14 +35,15 @@ class Log:
     """Versions by the number of the publish that began and ended them: (values, from, to, operation)."""
 
     deletes: str = "close"
+    key: tuple[str, ...] = ("id",)
     excluded: tuple[str, ...] = ()
     versions: list[list[Any]] = field(default_factory=list)
     number: int = 0
 
     def publish(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """All rows of the table after one more publish; `id` is the key."""
-        now = {row["id"]: dict(row) for row in rows}
-        open_ones = {each[0]["id"]: each for each in self.versions if each[2] is None}
+        """All rows of the table after one more publish."""
+        now = {self._key(row): dict(row) for row in rows}
+        open_ones = {self._key(each[0]): each for each in self.versions if each[2] is None}
         for key in {*now, *open_ones}:
             new, old = now.get(key), open_ones.get(key)
             is_marked = old is not None and old[3] == "delete"
@@ -63,6 +65,9 @@ class Log:
         if version is not None:
             version[2] = self.number
 
+    def _key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.key)
+
     def _tracked(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in row.items() if name not in self.excluded}
 
@@ -70,6 +75,12 @@ class Log:
     def all(self) -> list[tuple[Any, ...]]:
         found = ((tuple(sorted(v.items())), since, until, how) for v, since, until, how in self.versions)
         return sorted(found, key=repr)
+
+
+class Place(NamedTuple):
+    """Where the tables lie that the functions below read."""
+
+    root: Path
 
 
 def raw(lake: Any, name: str = "orders__history") -> list[dict[str, Any]]:
@@ -99,9 +110,13 @@ def of_main(lake: Any, name: str = "orders", **options: Any) -> list[tuple[Any, 
     """The versions that follow from main's own: its rows at each version that the history says it has reached."""
     log = Log(**options)
     for note in writes(lake, f"{name}__history"):
-        table = DeltaTable(str(lake.root / name), version=note["reached"])
-        log.publish(_rows(table))
+        log.publish(rows_at(lake.root / name, note["reached"]))
     return log.all
+
+
+def rows_at(main: Path, version: int) -> list[dict[str, Any]]:
+    """The rows of a version of main, read without Spark."""
+    return _rows(DeltaTable(str(main), version=version))
 
 
 def _rows(table: DeltaTable) -> list[dict[str, Any]]:

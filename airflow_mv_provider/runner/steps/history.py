@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import holds
+from airflow_mv_provider.core.definition.history import SOURCE
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
@@ -187,10 +188,8 @@ class HistoryTable:
                 plan = self._planned(found, main, check, version, has_corrections=has_corrections)
                 if plan.way is Way.NOTHING:
                     return
-            if plan.why is not None:
-                self._tell(f"its history was compared: {plan.why}")
-            log.info("%s: its history: %s%s", work.table.name, plan.way, f", {plan.why}" if plan.why else "")
             note = self._note_of_write(found, main, version)
+            self._tell_how(plan, note, _time_of(work, main, version))
             try:
                 with durable(Write.HISTORY):
                     self._write(plan.way, recorded, note)
@@ -232,6 +231,14 @@ class HistoryTable:
         valid_ms = core.valid_ms(found, _time_of(self._work, main, version))
         note = self._note("history", next_txn_version(found, self._work.own.epoch))
         return note.of_history(version, mark_at(main, version), valid_ms, found[0].version)
+
+    def _tell_how(self, plan: core.Plan, note: CommitNote, at_ms: int) -> None:
+        kept = self._work.definition.history
+        if plan.why is not None:
+            self._tell(f"its history was compared: {plan.why}")
+        log.info("%s: its history: %s%s", self._work.table.name, plan.way, f", {plan.why}" if plan.why else "")
+        if kept is not None and kept.time == SOURCE and note.valid_ms != at_ms:
+            self._tell("the source's time is not after that of the newest versions, and these begin right after it")
 
     def _write(self, way: Way, recorded: Sequence[RecordedChunk], note: CommitNote) -> None:
         work, spark, layout = self._work, self._work.spark, self._work.layout
@@ -341,5 +348,5 @@ def _time_of(work: Work, main: Sequence[Commit], version: int) -> int:
     assert work.definition.history is not None
     at_ms = next((c.at_ms for c in main if c.version == version), None)
     at_ms = work.store.now_ms() if at_ms is None else at_ms
-    source_ms = work.refresh.source_ms if work.definition.history.time == "source" else None
+    source_ms = work.refresh.source_ms if work.definition.history.time == SOURCE else None
     return at_ms if source_ms is None else min(source_ms, at_ms)  # a file or a clock may be ahead of its time
