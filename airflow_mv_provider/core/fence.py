@@ -71,6 +71,7 @@ class CommitNote:
     reached: int | None = None  # of a history: main's version up to which it has every row's versions
     mark: str | None = None  # of a history: of this package's newest commit in main up to there
     valid_ms: int | None = None  # of a history: from when its newest versions are valid
+    why: str | None = None  # of a history: what is unusual in how it was written, for the refresh's report
 
     def of_history(
         self, reached: int | None, mark: str | None, valid_ms: int | None, base: int | None = None
@@ -111,9 +112,13 @@ def _is_sound(fields: Mapping[str, object]) -> bool:
         and type(fields["is_final"]) is bool
         and type(fields["keeps_rows"]) is bool
         and all(_is_count(fields[name]) for name in ("base", "reached", "valid_ms") if fields[name] is not None)
-        and (fields["mark"] is None or type(fields["mark"]) is str)
+        and all(_is_text(fields[name]) for name in ("mark", "why") if fields[name] is not None)
         and fields["step"] in get_args(Step)
     )
+
+
+def _is_text(found: object) -> bool:
+    return type(found) is str and found.isprintable()
 
 
 def _is_count(found: object) -> bool:

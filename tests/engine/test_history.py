@@ -119,6 +119,22 @@ def test_what_happened_while_it_was_off_is_one_change_and_the_report_says_so(kep
     assert "it has no versions of its own for" in report.reason
 
 
+@pytest.mark.in_test_all
+def test_whoever_takes_over_says_what_was_missed_too(kept):
+    kept.apply(guards=GUARDS)
+    put(kept, STATES[1])
+    kept.refresh()
+    kept.apply(history=True, guards=GUARDS)
+    with dying_at("history.after"):
+        kept.refresh()
+    kept.clock.pass_ms(kept.settings.lease_ms + 1)
+
+    report = kept.refresh()
+
+    assert "it has no versions of its own for" in report.reason
+    assert versions(kept) == of_main(kept)
+
+
 def test_rows_that_others_change_and_the_refresh_mends(kept):
     log = Log()
     log.publish(rows(kept))

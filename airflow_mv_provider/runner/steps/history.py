@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from pyspark.sql import DataFrame
@@ -174,27 +175,21 @@ class HistoryTable:
             return
         work, own = self._work, self._work.own
         for number in range(1, _MAX_TRIES + 1):
-            found, main = self._logs()
-            plan = self._planned(found, main, check, version, has_corrections=has_corrections)
+            found, main, plan = self._read(check, version, has_corrections=has_corrections)
             if plan.way is Way.NOTHING:
+                self._repeat(found)
                 if core.is_log_long(main):
                     with durable(Write.HISTORY):
                         self._table.fence(self._note_of_write(found, main, version))
                 return
-            if core.needs_fence(found, main, own.refresh_id, own.epoch):
-                with durable(Write.FENCE_HISTORY):
-                    self._table.fence(self._note("fence", fence_version(own.epoch)))
-                found, main = self._logs()
-                plan = self._planned(found, main, check, version, has_corrections=has_corrections)
-                if plan.way is Way.NOTHING:
-                    return
             note = self._note_of_write(found, main, version)
             self._tell_how(plan, note, _time_of(work, main, version))
             try:
                 with durable(Write.HISTORY):
                     self._write(plan.way, recorded, note)
                     if not (is_written := self._is_written(self._logs()[0])):
-                        self._table.fence(note)  # Delta makes no commit of a MERGE that changes nothing
+                        # Delta makes no commit of a MERGE that changes nothing.
+                        self._table.fence(replace(note, why=self.why))
             except MainRefusedError as error:
                 raise HistoryError(work.table.name, error.problem, hint=error.advice) from error
             except TransientError as error:
@@ -208,6 +203,20 @@ class HistoryTable:
                 problem = f"Delta ignored the history of epoch {own.epoch} as outdated."
                 raise EpochRegressionError(work.table.name, problem)
             return
+
+    def _read(
+        self, check: LogCheck, version: int, *, has_corrections: bool
+    ) -> tuple[list[Commit], list[Commit], core.Plan]:
+        """Return both logs, and what is to be done; an earlier process that may be writing is shut out before."""
+        own, facts = self._work.own, {"has_corrections": has_corrections}
+        found, main = self._logs()
+        plan = self._planned(found, main, check, version, **facts)
+        if plan.way is not Way.NOTHING and core.needs_fence(found, main, own.refresh_id, own.epoch):
+            with durable(Write.FENCE_HISTORY):
+                self._table.fence(self._note("fence", fence_version(own.epoch)))
+            found, main = self._logs()
+            plan = self._planned(found, main, check, version, **facts)
+        return found, main, plan
 
     def _planned(
         self,
@@ -263,7 +272,7 @@ class HistoryTable:
         own = self._versions(schema.columns_of(rows.schema.jsonValue()), own.valid_ms)
         if way is Way.BEGIN:
             self._enable(own)
-            history.begin(self._table, rows, own, note)
+            history.begin(self._table, rows, own, replace(note, why=self.why))
         else:
             self._join(versions.actions_between(self._current(own), rows, own, is_all=True), own, note)
 
@@ -277,8 +286,8 @@ class HistoryTable:
 
     def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> None:
         self._enable(own)
-        num_rows = self._work.seal.num_rows
-        history.write(self._work.spark, self._table, actions, own, note, num_changes=num_changes, num_rows=num_rows)
+        sizes = {"num_changes": num_changes, "num_rows": self._work.seal.num_rows}
+        history.write(self._work.spark, self._table, actions, own, replace(note, why=self.why), **sizes)
 
     def _enable(self, own: Versions) -> None:
         """Enable the table features that the history needs for columns that it gets; see `Publisher`."""
@@ -316,6 +325,13 @@ class HistoryTable:
     def _tell(self, what: str) -> None:
         if self.why is None or what not in self.why:
             self.why = what if self.why is None else f"{self.why}; {what}"
+
+    def _repeat(self, found: Sequence[Commit]) -> None:
+        """Tell what an earlier owner of this refresh, which has written the history, had to tell."""
+        last = core.last_written(found)
+        note = None if last is None else last.note
+        if note is not None and note.refresh_id == self._work.own.refresh_id and note.why is not None:
+            self._tell(note.why)
 
     def _is_written(self, found: Sequence[Commit]) -> bool:
         """True if this refresh has written the history under this epoch."""

@@ -93,11 +93,11 @@ def test_time_never_goes_back():
 
 
 def test_a_commit_says_what_it_has_reached():
-    note = BASE.of_history(7, "r1:8", 123)
+    note = replace(BASE.of_history(7, "r1:8", 123), why="it was compared")
 
     assert parse_note(note.to_json(), UUID) == note
     assert "reached" not in BASE.to_json()
-    for wrong in ('"reached": -1', '"mark": 7', '"valid_ms": "1"'):
+    for wrong in ('"reached": -1', '"mark": 7', '"valid_ms": "1"', '"why": "\\u0007"'):
         name = wrong.partition(":")[0]
         text = note.to_json()
         old = next(part for part in text.strip("{}").split(", ") if part.startswith(name))
