@@ -88,20 +88,20 @@ def test_versions_that_ended_long_ago_are_shed(kept):
     for state in STATES[1:3]:
         put(kept, state)
         kept.refresh()
-    kept = [version for version in versions(kept) if version[2] is None]
+    current = [version for version in versions(kept) if version[2] is None]
     said: list[str] = []
 
     kept.refresher().recover(kept.caller(), said.append)
-    assert len(versions(kept)) > len(kept)
+    assert len(versions(kept)) > len(current)
     kept.clock.pass_ms(31 * 24 * 3600 * 1000)
     kept.refresher().recover(kept.caller(), said.append)
 
-    assert versions(kept) == kept
+    assert versions(kept) == current
     assert [text for text in said if "old versions" in text] == ["orders: removed 6 old versions from its history."]
     put(kept, STATES[3])
     report = kept.refresh()
     assert "history" not in report.reason
-    assert len(versions(kept)) == len(kept) + 2
+    assert len(versions(kept)) == len(current) + 2
 
 
 @pytest.mark.in_test_all
