@@ -57,7 +57,7 @@ def states(keepers):
     return keepers
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_on_a_page(open_page, states, name):
     page = open_page(PAGES[name](states), expects_404=name == "message")

@@ -29,6 +29,7 @@ def existing(lake: Any) -> Any:
     return lake
 
 
+@pytest.mark.in_test_all
 def test_existing_table_is_shown_approved_and_kept_with_its_history(existing: Any) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     (definition,) = parse(re.sub(r"^    ", "", example, flags=re.MULTILINE))

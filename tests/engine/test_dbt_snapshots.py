@@ -71,6 +71,7 @@ def test_columns_have_the_names_that_are_asked_for(lake):
     assert set(raw(lake)[0]) == {"id", "name", "age", "updated_at", "now", *names.values()}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_changed", [False, True])
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ def test_what_is_older_than_a_truncate_is_left_out(spark, form):
     assert rows_of(found) == rows_of(whole) == expected([row])
 
 
+@pytest.mark.in_test_all
 def test_truncate_is_found_however_it_is_spelt(spark):
     """All events that truncate are looked for among those whose text may have one, which are few."""
     spelt = ['"op":"t"', '"op" : \t"t"', r'"\u006fp":"\u0074"', "'op': 't'"]
@@ -250,7 +251,7 @@ def change(**more: Any) -> dict[str, Any]:
         ("debezium", KEY, change(op="r", source={"lsn": 9, "snapshot": "first"}), StreamRestartedError, "begins here"),
     ],
 )
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_record_that_cannot_be_a_row_is_named(spark, how, key, value, error, words):
     log, nothing = Log(1), spark.createDataFrame([], declared(spark, DDL))
     log.add('{"id": 2}', change(after=GOOD | {"id": 2}) if how == "debezium" else GOOD | {"id": 2})

@@ -193,6 +193,7 @@ def is_the_source_after_the_frozen(lake: Any) -> None:
     assert found == wanted
 
 
+@pytest.mark.in_test_all
 def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost(lake: Any, monkeypatch: Any) -> None:
     freeze_what_was_published(lake)
     change(lake, "UPDATE {t} SET v = 'frozen' WHERE id = 3", "UPDATE {t} SET v = 'second' WHERE id = 40")
@@ -208,6 +209,7 @@ def test_what_is_known_beside_frozen_partitions_is_known_again_after_it_was_lost
     assert (3, 0, "v3") in lake.rows()
 
 
+@pytest.mark.in_test_all
 def test_frozen_partitions_that_cannot_be_read_after_the_publish_do_not_undo_it(lake: Any, monkeypatch: Any) -> None:
     freeze_what_was_published(lake)
     change(lake, "UPDATE {t} SET v = 'second' WHERE id = 40")

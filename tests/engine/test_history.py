@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 RULES = ["close", "keep", "mark"]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("deletes", ["close", "mark", "keep"])
 @pytest.mark.parametrize("is_large", [False, True])
 def test_every_version_of_every_row(lake, deletes, is_large):
@@ -135,6 +135,7 @@ def test_whoever_takes_over_says_what_was_missed_too(kept):
     assert versions(kept) == of_main(kept)
 
 
+@pytest.mark.in_test_all
 def test_rows_that_others_change_and_the_refresh_mends(kept):
     log = Log()
     log.publish(rows(kept))
@@ -224,7 +225,7 @@ def test_columns_come_and_go(kept):
     assert sorted(former) == [(1, None), (5, 4)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("point", ["fence_history", "history"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("state", [STATES[1], "VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 1), (4, 'd', 1), (9, 'z', 1)"])
@@ -262,7 +263,7 @@ def test_an_owner_that_is_overtaken_while_it_writes_adds_nothing(kept, point, wh
     assert kept.phase() == "NORMAL"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("time", ["updated_at", "source", "refresh"])
 def test_from_when_a_version_is_valid(lake, time):
     times = ("TIMESTAMP'2024-01-01 10:00'", "TIMESTAMP'2024-01-02 10:00'", "TIMESTAMP'2024-01-01 09:00'")
@@ -287,6 +288,7 @@ def test_from_when_a_version_is_valid(lake, time):
         assert changed <= committed
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("before", "after"), [(a, b) for a in RULES for b in RULES if a != b])
 def test_the_rule_for_deletes_may_change(lake, before, after):

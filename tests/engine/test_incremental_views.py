@@ -216,6 +216,7 @@ def test_inputs_without_a_feed_are_followed_by_their_files_and_a_compaction_chan
     assert views.lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_plan_shows_what_would_be_computed_again_and_the_report_what_was(views):
     views.of(REVENUE, ["customer_id", "month"])
     views.change(

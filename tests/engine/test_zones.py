@@ -106,6 +106,7 @@ def test_orc_is_refused_in_a_jvm_of_another_zone(lake):
     assert row[0] == "2024-10-27 02:30:00"
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("errors", [None, {"max_rows": 1}])
@@ -128,6 +129,7 @@ def test_orc_without_a_calendar_is_refused_where_that_decides_a_day(lake, errors
     assert [tuple(map(str, row)) for row in lake.rows()] == [("1", "1582-10-15"), ("2", "0001-01-01")]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("is_nested", [False, True])

@@ -59,6 +59,7 @@ POINTS = ["acquire.before", "staging.before", "seal.before", "publish.before", "
 POINTS += ["published.before", "staging_delete.before", "normal.before"]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample("seal.before-SealBrokenError")
 @pytest.mark.parametrize("error", TRANSIENT)
 @pytest.mark.parametrize("point", POINTS)

@@ -10,11 +10,11 @@ import pytest
 from tests.other_hands import OtherHands
 
 pytestmark = pytest.mark.slow
-ROUNDS = 20
+ROUNDS = 10
 
 
 @pytest.mark.sample("0")
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(50))
 def test_main_is_its_source_whatever_others_have_done(lake, seed):
     hands = OtherHands(lake, seed)
 
