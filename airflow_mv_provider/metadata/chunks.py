@@ -60,7 +60,6 @@ def _recorded(row: Row[Any], members: Sequence[Row[Any]]) -> RecordedChunk:
         PartitionCounts(
             m.partition,
             Counts(m.sealed_rows, m.main_rows, m.rows_inserted, m.rows_updated, m.rows_deleted),
-            m.position,
         )
         for m in members
     )

@@ -152,12 +152,11 @@ class Merging:
     ) -> None:
         """Record that main contains these chunks since `version`, and count their changes exactly once."""
         mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
-        done = {"is_completed": True, "checkpoint_version": version}
         with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             is_new = ChunkRow.committed_version.is_(None)
             if db.execute(update(ChunkRow).where(*mine, is_new).values(committed_version=version)).rowcount:
                 of_these = (Progress.refresh_id == own.refresh_id, Progress.chunk.in_(numbers))
-                db.execute(update(Progress).where(*of_these).values(**done))
+                db.execute(update(Progress).where(*of_these).values(is_completed=True))
                 figures = added(counts, bytes_main)
                 db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**figures))
 
@@ -309,8 +308,6 @@ def _compared(part: PartitionCounts, chunk: RecordedChunk, is_progressive: bool)
     counts = part.counts
     return NOT_COMPARED | {
         "is_completed": not is_progressive or chunk.is_committed,
-        "checkpoint_version": chunk.base_version,
-        "position": part.position,
         "main_rows": counts.main,
         "rows_inserted": counts.inserted,
         "rows_updated": counts.updated,

@@ -269,8 +269,6 @@ class RefreshProgressRow(Base):
     sealed_digest: Mapped[int]
     sealed_mixed: Mapped[int]
     is_completed: Mapped[bool]
-    position: Mapped[str | None]
-    checkpoint_version: Mapped[int | None]
     main_rows: Mapped[int]
     rows_inserted: Mapped[int]
     rows_updated: Mapped[int]

@@ -40,7 +40,6 @@ NEVER_REFRESHED: dict[str, Any] = NO_OWNER | {
 }
 NOT_COMPARED: dict[str, Any] = {
     "is_completed": False,
-    **dict.fromkeys(("position", "checkpoint_version")),
     **dict.fromkeys(("main_rows", "rows_inserted", "rows_updated", "rows_deleted"), 0),
 }
 

@@ -31,8 +31,6 @@ class PartitionStatus:
     partition: str
     is_completed: bool
     sealed_rows: int
-    position: str | None
-    checkpoint_version: int | None
     rows_inserted: int
     rows_updated: int
     rows_deleted: int

@@ -120,7 +120,7 @@ class Keeper:
         inserted, updated, deleted = (int(draw.paretovariate(1.2) * 30) if changed else 0 for _ in range(3))
         inserted, updated, deleted = (min(each, rows // 4) for each in (inserted, updated, deleted // 3))
         counts = Counts(rows, rows - inserted + deleted, inserted, updated, deleted)
-        part = PartitionCounts(self.partitions[number], counts, '{"id":9}')
+        part = PartitionCounts(self.partitions[number], counts)
         chunk = RecordedChunk(number, own.epoch, 0, 5, f"/wh/changes-{number}", 3, -7, 1200, (part,))
         self.store.merging.record_chunk(own, chunk)
         return counts

@@ -42,11 +42,9 @@ def recorded(number: int, *parts: PartitionCounts, **changes: Any) -> RecordedCh
     return RecordedChunk(number, **values, partitions=parts)
 
 
-FIRST = recorded(
-    0, PartitionCounts(P1, Counts(10, 9, 2, 1, 1), '{"id":3}'), PartitionCounts(P2, Counts(20, 20, 0, 0, 0))
-)
-SECOND = recorded(1, PartitionCounts(P3, Counts(30, 0, 30, 0, 0), '{"id":99}'))
-LAST = recorded(REST, PartitionCounts(GONE, Counts(0, 4, 0, 0, 4), '{"id":7}'))
+FIRST = recorded(0, PartitionCounts(P1, Counts(10, 9, 2, 1, 1)), PartitionCounts(P2, Counts(20, 20, 0, 0, 0)))
+SECOND = recorded(1, PartitionCounts(P3, Counts(30, 0, 30, 0, 0)))
+LAST = recorded(REST, PartitionCounts(GONE, Counts(0, 4, 0, 0, 4)))
 RECORDED = (FIRST, SECOND, LAST)
 TOTAL = Counts(60, 33, 32, 1, 5)
 

@@ -43,7 +43,7 @@ def own(store, table):
 
 
 def waiting(partition: str, rows: int) -> PartitionStatus:
-    return PartitionStatus(partition, False, rows, None, None, 0, 0, 0)
+    return PartitionStatus(partition, False, rows, 0, 0, 0)
 
 
 def test_seal_moves_to_merging_with_everything_that_merging_needs(store, table, own):
@@ -132,15 +132,15 @@ def test_progress_only_grows(store, table, own):
         assert completed <= set(later.partitions), "what is completed stays as it is"
 
 
-def test_status_tells_each_partitions_position_and_counts(store, table, own):
+def test_status_tells_each_partitions_progress_and_counts(store, table, own):
     walk(store, own, Phase.MERGING)
     store.merging.record_chunk(own, FIRST)
 
     status = store.status(table)
 
     assert status.partitions == (
-        PartitionStatus(P1, True, 10, '{"id":3}', 5, 2, 1, 1),
-        PartitionStatus(P2, True, 20, None, 5, 0, 0, 0),
+        PartitionStatus(P1, True, 10, 2, 1, 1),
+        PartitionStatus(P2, True, 20, 0, 0, 0),
         waiting(P3, 30),
     )
 
@@ -164,7 +164,7 @@ def test_discarded_chunks_are_compared_again_in_the_next_round(store, table, own
 
 def test_discarded_table_without_partitions_keeps_its_progress_row(store, table, own):
     store.merging.seal(own, replace(SEAL, partitions=(SealedPartition(WHOLE_TABLE, 0, 0),)), (Chunk(0, None),), {})
-    store.merging.record_chunk(own, recorded(0, PartitionCounts(WHOLE_TABLE, Counts(0, 5, 0, 0, 5), "[1]")))
+    store.merging.record_chunk(own, recorded(0, PartitionCounts(WHOLE_TABLE, Counts(0, 5, 0, 0, 5))))
 
     store.merging.discard_chunks(own, None, 0)
 
@@ -337,7 +337,7 @@ def test_history_keeps_the_changed_partitions_of_a_table_with_very_many(store, t
     counts = [Counts(1, 1, 0, int(i >= 1400), 0) for i in range(1500)]
     store.merging.record_chunk(
         own,
-        recorded(0, *(PartitionCounts(n, c, "[1]" if c.updated else None) for n, c in zip(names, counts, strict=True))),
+        recorded(0, *(PartitionCounts(n, c) for n, c in zip(names, counts, strict=True))),
     )
     store.merging.record_chunk(own, recorded(REST))
 
@@ -357,7 +357,7 @@ def test_partition_of_any_name_finds_its_row_again(store, table, own, value):
     store.merging.seal(
         own, replace(SEAL, partitions=(SealedPartition(name, 1, 2),)), (Chunk(0, (name,)), Chunk(REST, ())), {}
     )
-    chunk = recorded(0, PartitionCounts(name, Counts(1, 0, 1, 0, 0), name))
+    chunk = recorded(0, PartitionCounts(name, Counts(1, 0, 1, 0, 0)))
 
     store.merging.record_chunk(own, chunk)
 
@@ -400,7 +400,7 @@ def test_steps_together_read_as_many_partitions_as_there_are(store, table):
             done = store.done(own.refresh_id)
             for chunk in chunks:
                 store.state(table.id)
-                found = (PartitionCounts(name, Counts(7, 0, 7, 0, 0), None) for name in chunk.partitions or ())
+                found = (PartitionCounts(name, Counts(7, 0, 7, 0, 0)) for name in chunk.partitions or ())
                 store.merging.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
                 done = store.done_after(own.refresh_id, done, [chunk.number])
                 store.chunks(own.refresh_id, [chunk.number])

@@ -10,11 +10,10 @@ from airflow_mv_provider.core.guard import Counts
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """The result of comparing one partition. `position` is the last key, as JSON, that needed a correction."""
+    """The result of comparing one partition."""
 
     partition: str
     counts: Counts
-    position: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def recorded_chunks(
 
 def _counted(name: str, part: WrittenPart, desired: int) -> PartitionCounts:
     main = desired - part.inserted + part.deleted
-    return PartitionCounts(name, Counts(desired, main, part.inserted, part.updated, part.deleted), part.position)
+    return PartitionCounts(name, Counts(desired, main, part.inserted, part.updated, part.deleted))
 
 
 def overwritten(own: Ownership, counts: Mapping[str, Counts], sealed: Totals, base: int) -> RecordedChunk:

@@ -27,7 +27,6 @@ class WrittenPart:
     num_rows, digest : of the corrections, as `measure` computes them
     added            : what I, U and D add to the totals of main's rows
     twice, null_keys : corrections "?", and those that would bring a NULL key into main
-    position         : the last key of a correction, as JSON
     """
 
     num_rows: int
@@ -38,7 +37,6 @@ class WrittenPart:
     deleted: int
     twice: int
     null_keys: int
-    position: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,6 @@ def measured(spark: SparkSession, layout: Layout, path: str) -> Written:
         F.coalesce(F.sum(F.when(op.isin("D", "X"), F.col(COPIES))), none),
         F.count_if(op == "?"),
         F.count_if(any_null(table.key) & brings_row()),
-        F.to_json(F.max(F.struct(*columns(table.key))), {"ignoreNullFields": "false"}),
     )
     with translated(table.name):
         found = read(spark, layout, path).groupBy(*names).agg(*counts).collect()

@@ -319,8 +319,6 @@ def upgrade() -> None:
         sa.Column("sealed_digest", sa.BigInteger(), nullable=False),
         sa.Column("sealed_mixed", sa.BigInteger(), nullable=False),
         sa.Column("is_completed", sa.Boolean(), nullable=False),
-        sa.Column("position", sa.Text(), nullable=True),
-        sa.Column("checkpoint_version", sa.BigInteger(), nullable=True),
         sa.Column("main_rows", sa.BigInteger(), nullable=False),
         sa.Column("rows_inserted", sa.BigInteger(), nullable=False),
         sa.Column("rows_updated", sa.BigInteger(), nullable=False),
