@@ -2,7 +2,7 @@
 
     bar      one compare-and-set in NORMAL: no refresh can begin any more, only a drop can follow        drop
     unname   main's name in Spark's catalog, if it has one and it still leads to main                 unregister_name
-    remove   the workspaces and kept files; main, its error table and its history, if they are ours      drop_files
+    remove   the workspaces and kept files; its history, its error table and main, if they are ours      drop_files
     forget   every database row of the table                                                             forget
 
 A drop that is interrupted leaves the table barred, and a second `amv drop` continues it. Files are deleted before the
@@ -48,27 +48,37 @@ def drop(context: Context, name: str, caller: Caller, *, delete_main: bool) -> D
              anything is changed, if main may not be deleted
     """
     table = context.store.table(name)
-    if delete_main and (place := _provably_ours(context, table)) is not None:
-        _is_ours(context, table, table.main.errors)
-        _is_ours(context, table, table.main.history)
+    if delete_main:
+        _check_sources(context, table)
+        for ref in (table.main.history, table.main.errors, table.main):
+            _is_ours(context, table, ref)
     if (named := table.definition.catalog_name) is not None:
         names.check_persistent(context.spark, named)
     _bar(context, table, caller)
     unnamed = named if named is not None and _is_unnamed(context, table, named) else None
     with durable(Write.DROP_FILES):
         storage.remove_table_workspaces(context.spark, table.warehouse, table.uuid)
-        # Checked again: the files that are there now are the ones that are deleted.
-        place = _provably_ours(context, table) if delete_main else None
-        if place is not None:
-            storage.remove_main(context.spark, place)
-            if _is_ours(context, table, table.main.errors):
-                storage.remove_errors(context.spark, place)
-            if _is_ours(context, table, table.main.history):
-                storage.remove_history(context.spark, place)
+        is_main_deleted = delete_main and _delete(context, table)
     with durable(Write.FORGET):
         if not context.store.registry.forget(table.id):
             raise RefreshInProgressError(name, "another process changed it just now.", hint="Run `amv drop` again.")
-    return Dropped(table.name, table.location, place is not None, unnamed)
+    return Dropped(table.name, table.location, is_main_deleted, unnamed)
+
+
+def _delete(context: Context, table: TableRecord) -> bool:
+    """Delete main and what lies beside it; return False if main was not there.
+
+    Each is judged by its own identity, just before: a drop that was killed, or a person, may have removed the others.
+    """
+    place, spark = _check_sources(context, table), context.spark
+    if _is_ours(context, table, table.main.history):
+        storage.remove_history(spark, place)
+    if _is_ours(context, table, table.main.errors):
+        storage.remove_errors(spark, place)
+    if not _is_ours(context, table, table.main):
+        return False
+    storage.remove_main(spark, place)
+    return True
 
 
 def _is_unnamed(context: Context, table: TableRecord, name: str) -> bool:
@@ -94,13 +104,10 @@ def _bar(context: Context, table: TableRecord, caller: Caller) -> None:
                     return
 
 
-def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
-    """Return main's place if main may be deleted, None if it does not exist.
+def _check_sources(context: Context, table: TableRecord) -> MainPlace:
+    """Return main's place, which follows from its name, if nothing at it is the source of any registered table.
 
-    It must be at the location that follows from its name, be a Delta table that carries this table's identity, and not
-    be the source of any registered table.
-
-    raises : MainNotOursError, UnsafeLocationError
+    raises : UnsafeLocationError
     """
     place = MainPlace(table.warehouse, table.name, table.location)
     for other in context.store.tables():
@@ -111,8 +118,6 @@ def _provably_ours(context: Context, table: TableRecord) -> MainPlace | None:
             found = names.entry(context.spark, source)
             if found is not None and found.location is not None:
                 _check_apart(place, absolute_source(found.location, other.warehouse))
-    if not _is_ours(context, table, table.main):
-        return None
     return place
 
 

@@ -21,10 +21,13 @@ from airflow_mv_provider.core.fence import CommitNote
 from airflow_mv_provider.core.progress.publishing import MergeFacts, merge_form
 from airflow_mv_provider.spark import delta, storage
 from airflow_mv_provider.spark.bitmap import bitmap_of
-from airflow_mv_provider.spark.compare.versions import ACTION, ACTION_COLUMNS, AT, HOW, LATE, Versions, time_of
+from airflow_mv_provider.spark.compare.versions import ACTION, ACTION_COLUMNS, AT, HOW, LATE, Versions, behind, time_of
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import columns
+
+_NUM_INDEXED = 32  # of whose first columns Delta keeps statistics
+_WITH_STATISTICS = {"byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp"}
 
 
 def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
@@ -45,16 +48,39 @@ def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
         found.overwrite(versions, note, new_partitions=[of.history.is_current])
 
 
-def kept_actions(spark: SparkSession, actions: DataFrame, of: Versions, path: str) -> tuple[DataFrame, int, int]:
+def properties_of(of: Versions) -> dict[str, str]:
+    """Return the properties of a history: statistics of when versions end, behind however many columns.
+
+    Delta has them of the first 32 columns, unless it is told which. Shedding and as-of queries skip files by them.
+    """
+    if len(of.all_columns) <= _NUM_INDEXED:
+        return {}
+    begin, end, *_ = of.history.names
+    plain = [c.name for c in of.columns if isinstance(c.type, str) and c.type in _WITH_STATISTICS]
+    names = [*plain[: _NUM_INDEXED - 2], begin, end]
+    return {"delta.dataSkippingStatsColumns": ",".join(map(quoted, names))}
+
+
+def kept_actions(
+    spark: SparkSession, actions: DataFrame, ended: DataFrame, of: Versions, path: str
+) -> tuple[DataFrame, int, int]:
     """Write actions that took a join, and return them as read back, how many they are, and how many versions are late.
 
-    late : its own time is not after the begin of the version that it follows
+    ended : versions that have ended
+    late  : its own time is not after the begin of the version that it follows
+    cost  : a job; if a column has the versions' times, a scan of what has ended since the earliest of them, too
     """
+    end = quoted(of.history.valid_to)
     with translated(of.table.name):
         storage.write(actions, path)
         found = storage.read(spark, of.table.name, path, [*ACTION_COLUMNS, *of.columns])
-        num_late = F.count_if(F.col(LATE) & (F.col(ACTION) == "N"))
-        number, late = found.agg(F.count(F.lit(1)), num_late).collect()[0]
+        is_new = F.col(ACTION) == "N"
+        first = F.min(F.when(is_new, F.unix_micros(AT)))
+        number, late, first_us = found.agg(F.count(F.lit(1)), F.count_if(is_new & F.col(LATE)), first).collect()[0]
+        if of.history.time_column is not None and first_us is not None:
+            later = ended.where(F.col(end) > F.timestamp_micros(F.lit(first_us)))
+            found = behind(found, later, of)
+            late = found.where(is_new & F.col(LATE)).count()
     return found, number, late
 
 

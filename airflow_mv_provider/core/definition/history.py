@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal, Self
 
@@ -17,6 +18,8 @@ REFRESH, SOURCE = "refresh", "source"
 OPENED, CHANGED, DELETED = "insert", "update", "delete"
 _NAMES = ("valid_from", "valid_to", "is_current", "operation", "refresh_id")
 _TIMES = ("timestamp", "timestamp_ntz", "date")
+_CLOCK_MS = 60_000  # by which the clocks of two machines may differ
+_ZONES_MS = 14 * 3600 * 1000 + _CLOCK_MS
 
 
 class History(Part):
@@ -129,6 +132,14 @@ class History(Part):
             return tuple(name for name in names if name in self.columns)
         return tuple(name for name in names if name not in self.exclude)
 
+    @staticmethod
+    def latest_ms(kind: schema.Type, now_ms: int) -> int:
+        """Return the latest time that a row may have now, by the type of the column that has it.
+
+        A DATE and a TIMESTAMP_NTZ are read as UTC, and where a source writes them clocks may show up to 14 hours more.
+        """
+        return now_ms + (_CLOCK_MS if kind == "timestamp" else _ZONES_MS)
+
     def problem(self, columns: tuple[schema.Column, ...], key: tuple[str, ...]) -> str | None:
         """Return why a table with these columns cannot have this history; None if it can."""
         kinds = {column.name: column.type for column in columns}
@@ -143,6 +154,14 @@ class History(Part):
         if (excluded := next((name for name in key if name in self.exclude), None)) is not None:
             return f"column {excluded!r} is part of the key, and cannot be left out"
         return None
+
+    @staticmethod
+    def kept(columns: Iterable[schema.Column]) -> tuple[schema.Column, ...]:
+        """Return which of the table's columns versions have: those whose values can be compared.
+
+        Another program may have given the table a MAP or a VARIANT.
+        """
+        return tuple(column for column in columns if schema.is_comparable(column.type))
 
     def before_ms(self, now_ms: int) -> int | None:
         """Return the time before which versions must have ended to be removed; None if all are kept."""

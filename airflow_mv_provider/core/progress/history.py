@@ -5,7 +5,8 @@
     else                                                 compare   current versions are compared with main's rows
     main's rows are those that it has reached            nothing
 
-A history that was written by another definition is compared: its key or what deletes do may be another one.
+A history that was written by another definition, or when the table had other columns, is compared: its key or what
+deletes do may be another one, and a column that comes back has values in versions that are still current.
 
 A history is written after main's commit, as the error table is, so a takeover may find it written or not. Its log says
 which version of main it has reached. What is between is a difference of main's own log.
@@ -13,6 +14,8 @@ which version of main it has reached. What is between is a difference of main's 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,7 +68,7 @@ def planned(
     history, main   : their logs, newest first; the history's as far as `shows_last` asks for, main's since the version
                       that the history has
     ours            : the commits with which this refresh has published
-    definition_hash : of the definition by which it is written now
+    definition_hash : what it is written by now, as `written_by` returns it
     has_corrections : what these have changed is recorded, row by row
     is_forced       : a person wants everything compared
     """
@@ -88,6 +91,12 @@ def planned(
     if strangers := [c for c in since if c.version not in published]:
         return Plan(Way.COMPARE, _gap(strangers))
     return Plan(Way.CHANGES if has_corrections else Way.COMPARE)
+
+
+def written_by(definition_hash: str, columns: Iterable[str]) -> str:
+    """Return a hash of a definition and of the columns that versions get."""
+    content = json.dumps([definition_hash, sorted(name.lower() for name in columns)])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def needs_fence(history: Sequence[Commit], main: Sequence[Commit], refresh_id: str, epoch: int) -> bool:

@@ -174,13 +174,15 @@ def _with_source(work: _Work) -> Compared:
 def _with_history(work: _Work) -> tuple[Compared, ...]:
     """Compare the current versions of the table's history with main at the version that it has reached."""
     table, spark = work.table, work.main.spark
-    if table.definition.history is None or not work.request.scope.is_everything:
+    was_kept = work.publish is None or work.publish.definition.history is not None
+    if table.definition.history is None or not was_kept or not work.request.scope.is_everything:
         return ()
     found = Main(spark, table.main.history, table.uuid)
     if not found.is_ours:
         gone = "the history is gone, or another table is there"
         return (Compared(Against.HISTORY, Finding.DRIFT, "its history", gone),)
-    last = last_written(found.log_until(lambda commits: last_written(commits) is not None))
+    commits = found.log_until(lambda commits: last_written(commits) is not None)
+    last = last_written(commits)
     reached = last.note.reached if last is not None and last.note is not None else None
     if reached is None:
         return (Compared(Against.HISTORY, Finding.UNKNOWN, "its history", "the history has no version yet"),)
@@ -190,9 +192,9 @@ def _with_history(work: _Work) -> tuple[Compared, ...]:
     except VersionGoneError as error:
         return (Compared(Against.HISTORY, Finding.UNKNOWN, what, error.problem),)
     rows = delta.read(spark, table.main, reached)
-    columns = schema.columns_of(rows.schema.jsonValue())
-    of = versions.Versions(table.definition, columns, 0, "")
-    seen = versions.differences(delta.newest(spark, found.ref), rows, of)
+    kept = table.definition.history.kept(schema.columns_of(rows.schema.jsonValue()))
+    of = versions.Versions(table.definition, kept, 0, "")
+    seen = versions.differences(delta.read(spark, found.ref, commits[0].version), rows, of)
     keeps_deleted = table.definition.history.deletes == "keep"
     counts = (seen.missing, seen.extra, seen.different, seen.same, seen.overlapping)
     return (core.of_history(what, *counts, keeps_deleted=keeps_deleted),)

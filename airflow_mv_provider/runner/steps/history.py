@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import holds
-from airflow_mv_provider.core.definition.history import SOURCE
+from airflow_mv_provider.core.definition.history import SOURCE, History
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
@@ -35,10 +35,13 @@ from airflow_mv_provider.core.progress import history as core
 from airflow_mv_provider.core.progress.history import Way
 from airflow_mv_provider.core.progress.recorded import RecordedChunk, total
 from airflow_mv_provider.exceptions import (
+    EngineError,
     EpochRegressionError,
     FencedError,
     HistoryError,
+    MainMovedError,
     MainRefusedError,
+    MvError,
     TransientError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -49,12 +52,12 @@ from airflow_mv_provider.spark.compare import corrections, recorded_changes, ver
 from airflow_mv_provider.spark.compare.versions import Versions
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, struct_type
+from airflow_mv_provider.spark.layout import Layout, columns, struct_type
 
 log = logging.getLogger(__name__)
 
 _MAX_TRIES = 3
-_CLOCK_MS = 60_000  # by which the clocks of two machines may differ
+_BEGIN_ANEW = "To begin a new one, leave `history` out of the definition for one refresh, and move the old one away."
 
 
 class HistoryTable:
@@ -103,17 +106,18 @@ class HistoryTable:
             raise HistoryError(
                 work.table.name,
                 f"{self._table.ref} has no column {wrong[0]!r} as `history` wants it.",
-                hint="Name its columns in `history` as they are. To begin a new one, leave `history` out of the "
-                "definition for one refresh, and move the old one away.",
+                hint=f"Name its columns in `history` as they are. {_BEGIN_ANEW}",
             )
         for column in own.columns:
-            kept = present.get(column.name.lower(), column.type)
-            if kept != column.type and not (holds(column.type, kept) or holds(kept, column.type)):
+            is_key = column.name in work.definition.key
+            kept = present.get(column.name.lower(), None if is_key else column.type)
+            if kept is None:
+                raise HistoryError(work.table.name, f"its history has no key column {column.name!r}.", hint=_BEGIN_ANEW)
+            if kept != column.type and (is_key or not (holds(column.type, kept) or holds(kept, column.type))):
                 raise HistoryError(
                     work.table.name,
                     f"column {column.name!r} is {schema.shown(column.type)}, in its history {schema.shown(kept)}.",
-                    hint="Give it another name in `select`; or leave `history` out of the definition for one refresh, "
-                    "and move the old one away: a new one begins.",
+                    hint=f"Give it another name in `select`. {_BEGIN_ANEW}",
                 )
 
     def _created(self, own: Versions, *, is_in_main: bool) -> dict[str, str]:
@@ -130,7 +134,9 @@ class HistoryTable:
         if was_kept:
             self._tell("its history was gone, and a new one has begun")
         with durable(Write.CREATE_HISTORY):
-            made = self._table.create(struct_type(own.all_columns), [own.history.is_current])
+            made = self._table.create(
+                struct_type(own.all_columns), [own.history.is_current], history.properties_of(own)
+            )
         return dict(made.properties)
 
     def check(self, recorded: Sequence[RecordedChunk]) -> None:
@@ -150,10 +156,11 @@ class HistoryTable:
         else:
             found = recorded_changes.verified(work.spark, work.layout, recorded).rows
             rows = found.where(corrections.brings_row())
-        missing, ahead = versions.unfit_times(rows, own, work.store.now_ms() + _CLOCK_MS)
+        kind = next(c.type for c in own.columns if c.name == own.history.time_column)
+        missing, ahead = versions.unfit_times(rows, own, own.history.latest_ms(kind, work.store.now_ms()))
         if not (missing or ahead):
             return
-        number, what = (missing, "no time") if missing else (ahead, "a time that is still to come")
+        number, what = (missing, "no time") if missing else (ahead, "a time that is still to come, in UTC,")
         raise HistoryError(
             work.table.name,
             f"{number:,} rows have {what} in column {own.history.time!r}, from which their versions would be valid.",
@@ -186,10 +193,10 @@ class HistoryTable:
             self._tell_how(plan, note, _time_of(work, main, version))
             try:
                 with durable(Write.HISTORY):
-                    self._write(plan.way, recorded, note)
+                    note = self._write(plan.way, recorded, note)
                     if not (is_written := self._is_written(self._logs()[0])):
                         # Delta makes no commit of a MERGE that changes nothing.
-                        self._table.fence(replace(note, why=self.why))
+                        self._table.fence(note)
             except MainRefusedError as error:
                 raise HistoryError(work.table.name, error.problem, hint=error.advice) from error
             except TransientError as error:
@@ -208,15 +215,22 @@ class HistoryTable:
         self, check: LogCheck, version: int, *, has_corrections: bool
     ) -> tuple[list[Commit], list[Commit], core.Plan]:
         """Return both logs, and what is to be done; an earlier process that may be writing is shut out before."""
-        own, facts = self._work.own, {"has_corrections": has_corrections}
-        found, main = self._logs()
-        plan = self._planned(found, main, check, version, **facts)
-        if plan.way is not Way.NOTHING and core.needs_fence(found, main, own.refresh_id, own.epoch):
-            with durable(Write.FENCE_HISTORY):
-                self._table.fence(self._note("fence", fence_version(own.epoch)))
+        work = self._work
+        failure: MvError | None = None
+        for _ in range(_MAX_TRIES):
             found, main = self._logs()
-            plan = self._planned(found, main, check, version, **facts)
-        return found, main, plan
+            plan = self._planned(found, main, check, version, has_corrections=has_corrections)
+            if plan.way is Way.NOTHING or not core.needs_fence(found, main, work.own.refresh_id, work.own.epoch):
+                return found, main, plan
+            try:
+                with durable(Write.FENCE_HISTORY):
+                    self._table.fence(self._note("fence", fence_version(work.own.epoch)))
+            except (FencedError, EngineError, MainMovedError) as error:
+                # The fence may have failed, or succeeded with its answer lost: the log decides.
+                log.warning("%s: the fence of its history raised an error: %s", work.table.name, error)
+                work.lease.check(is_cancellable=False)
+                failure = error
+        raise failure or EpochRegressionError(work.table.name, "Delta ignored the fence of its history as outdated.")
 
     def _planned(
         self,
@@ -230,7 +244,7 @@ class HistoryTable:
         work = self._work
         return core.planned(
             *(found, main, version, check.published),
-            definition_hash=work.definition.content_hash,
+            definition_hash=self._written_by,
             has_corrections=has_corrections and not work.layout.left_alone,
             is_forced=work.refresh.is_forced and not self._is_written(found),
         )
@@ -239,6 +253,7 @@ class HistoryTable:
         """Return the note of a commit that brings the history to main's `version`."""
         valid_ms = core.valid_ms(found, _time_of(self._work, main, version))
         note = self._note("history", next_txn_version(found, self._work.own.epoch))
+        note = replace(note, definition_hash=self._written_by)
         return note.of_history(version, mark_at(main, version), valid_ms, found[0].version)
 
     def _tell_how(self, plan: core.Plan, note: CommitNote, at_ms: int) -> None:
@@ -249,7 +264,8 @@ class HistoryTable:
         if kept is not None and kept.time == SOURCE and note.valid_ms != at_ms:
             self._tell("the source's time is not after that of the newest versions, and these begin right after it")
 
-    def _write(self, way: Way, recorded: Sequence[RecordedChunk], note: CommitNote) -> None:
+    def _write(self, way: Way, recorded: Sequence[RecordedChunk], note: CommitNote) -> CommitNote:
+        """Write what the history lacks, and return the note of the commit, which may have been none."""
         work, spark, layout = self._work, self._work.spark, self._work.layout
         assert note.reached is not None
         assert note.valid_ms is not None
@@ -258,36 +274,46 @@ class HistoryTable:
             num_changes = total(recorded).changes
             changes = recorded_changes.verified(spark, layout, recorded).rows
             if not num_changes:
-                pass  # a column was added, which no version has yet
-            elif not own.history.follows_corrections:
-                rows = versions.changed_rows(changes, own)
-                self._join(versions.actions_between(self._current(own), rows, own, is_all=False), own, note)
-            else:
-                self._merge(versions.actions_of_corrections(changes, own), own, note, num_changes)
-            return
+                return self._told(note)
+            if own.history.follows_corrections:
+                return self._merge(versions.actions_of_corrections(changes, own), own, note, num_changes)
+            rows = versions.changed_rows(changes, own)
+            return self._join(versions.actions_between(self._current(own), rows, own, is_all=False), own, note)
         with translated(work.table.name):
             rows = delta.read(spark, work.table.main, note.reached)
+        own = self._versions(own.history.kept(schema.columns_of(rows.schema.jsonValue())), own.valid_ms)
+        rows = rows.select(*columns(own.names))
         if not layout.is_whole:  # what another program has doubled outside of the scope stays so
+            if versions.has_twice(rows, own):
+                note = replace(note, definition_hash="")  # its correction may end one of two: the next one compares
             rows = rows.dropDuplicates(list(work.definition.key))
-        own = self._versions(schema.columns_of(rows.schema.jsonValue()), own.valid_ms)
         if way is Way.BEGIN:
             self._enable(own)
-            history.begin(self._table, rows, own, replace(note, why=self.why))
-        else:
-            self._join(versions.actions_between(self._current(own), rows, own, is_all=True), own, note)
+            note = self._told(note)
+            history.begin(self._table, rows, own, note)
+            return note
+        return self._join(versions.actions_between(self._current(own), rows, own, is_all=True), own, note)
 
-    def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> None:
+    def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> CommitNote:
         work = self._work
-        found, number, late = history.kept_actions(work.spark, actions, own, work.unwritten("history"))
+        path, ended = (
+            work.unwritten("history"),
+            delta.newest(work.spark, self._table.ref).where(~versions.is_current(own)),
+        )
+        found, number, late = history.kept_actions(work.spark, actions, ended, own, path)
         if late and own.history.time_column is not None:
             self._tell(f"{late:,} versions have a time before the one that they follow, and begin right after it")
-        if number:
-            self._merge(found, own, note, number)
+        return self._merge(found, own, note, number) if number else self._told(note)
 
-    def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> None:
+    def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> CommitNote:
         self._enable(own)
+        note = self._told(note)
         sizes = {"num_changes": num_changes, "num_rows": self._work.seal.num_rows}
-        history.write(self._work.spark, self._table, actions, own, replace(note, why=self.why), **sizes)
+        history.write(self._work.spark, self._table, actions, own, note, **sizes)
+        return note
+
+    def _told(self, note: CommitNote) -> CommitNote:
+        return replace(note, why=self.why)
 
     def _enable(self, own: Versions) -> None:
         """Enable the table features that the history needs for columns that it gets; see `Publisher`."""
@@ -347,7 +373,11 @@ class HistoryTable:
         """Return main's columns as this refresh leaves them."""
         layout = self._work.layout
         kept = set(layout.left_alone)
-        return (*layout.columns, *(c for c in layout.main_columns or () if c.name in kept))
+        return (*layout.columns, *History.kept(c for c in layout.main_columns or () if c.name in kept))
+
+    @property
+    def _written_by(self) -> str:
+        return core.written_by(self._work.definition.content_hash, (c.name for c in self._columns_to_be()))
 
     def _note(self, step: Step, txn_version: int) -> CommitNote:
         work = self._work
@@ -365,4 +395,4 @@ def _time_of(work: Work, main: Sequence[Commit], version: int) -> int:
     at_ms = next((c.at_ms for c in main if c.version == version), None)
     at_ms = work.store.now_ms() if at_ms is None else at_ms
     source_ms = work.refresh.source_ms if work.definition.history.time == SOURCE else None
-    return at_ms if source_ms is None else min(source_ms, at_ms)  # a file or a clock may be ahead of its time
+    return at_ms if source_ms is None else max(0, min(source_ms, at_ms))  # a file's clock may show any time

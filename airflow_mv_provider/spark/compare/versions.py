@@ -197,16 +197,40 @@ def differences(versions: DataFrame, rows: DataFrame, of: Versions) -> Differenc
     return Differences(*(*found_counts, overlapping))
 
 
-def unfit_times(rows: DataFrame, of: Versions, now_ms: int) -> tuple[int, int]:
-    """Return how many rows have no time, and how many one that is to come; (0, 0) if no column has their time.
+def behind(actions: DataFrame, ended: DataFrame, of: Versions) -> DataFrame:
+    """Return actions whose versions begin after all that their keys have had.
+
+    A row that comes back with the time that it had would be valid while it was gone.
+
+    ended : versions that have ended
+    """
+    keys, last = columns(of.table.key), F.col("_mv_last")
+    ends = ended.groupBy(*keys).agg(F.max(quoted(of.history.valid_to)).alias("_mv_last"))
+    both = actions.join(ends, _same_key(actions, ends, of), "left").select(actions["*"], last)
+    is_before = (F.col(ACTION) == "N") & (F.col(AT) < last)
+    moved = {AT: F.when(is_before, last).otherwise(F.col(AT)), LATE: F.coalesce(is_before, F.lit(False)) | F.col(LATE)}
+    return both.select(*(moved[c].alias(c) if c in moved else F.col(quoted(c)) for c in actions.columns))
+
+
+def has_twice(rows: DataFrame, of: Versions) -> bool:
+    """True if a key has several rows.
+
+    cost : a shuffle of the rows by key
+    """
+    copies = rows.groupBy(*columns(of.table.key)).agg(F.count(F.lit(1)).alias("_mv_copies"))
+    with translated(of.table.name):
+        return not copies.where("_mv_copies > 1").isEmpty()
+
+
+def unfit_times(rows: DataFrame, of: Versions, latest_ms: int) -> tuple[int, int]:
+    """Return how many rows have no time, and how many one that is later than the latest that one may have.
 
     cost : a scan of the rows
     """
     name = of.history.time_column
-    if name is None:
-        return 0, 0
+    assert name is not None
     time = F.col(quoted(name))
-    is_ahead = time.cast("timestamp") > F.timestamp_millis(F.lit(now_ms))
+    is_ahead = time.cast("timestamp") > F.timestamp_millis(F.lit(latest_ms))
     with translated(of.table.name):
         missing, ahead = rows.agg(F.count_if(time.isNull()), F.count_if(is_ahead)).collect()[0]
     return missing, ahead

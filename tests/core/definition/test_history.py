@@ -67,3 +67,16 @@ def test_problems_with_the_columns_of_a_table():
     assert "'b'" in (History(operation="op", exclude=("b",)).problem(columns, ("id",)) or "")
     assert "no time" in (History(operation="op", time="id").problem(columns, ("id",)) or "")
     assert "key" in (History(operation="op", exclude=("id",)).problem(columns, ("id",)) or "")
+
+
+def test_a_time_without_a_zone_may_be_ahead_of_utc():
+    hour = 3600 * 1000
+    assert not any(History.latest_ms("timestamp", 0) >= each * hour for each in (1, 14))
+    assert all(History.latest_ms(kind, 0) >= 14 * hour for kind in ("date", "timestamp_ntz"))
+
+
+def test_versions_have_the_columns_that_can_be_compared():
+    of_map = {"type": "map", "keyType": "string", "valueType": "string", "valueContainsNull": True}
+    found = (Column("id", "long"), Column("m", of_map), Column("x", "variant"), Column("v", "string"))
+
+    assert [column.name for column in History.kept(found)] == ["id", "v"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, fence_version, parse_note
-from airflow_mv_provider.core.progress.history import Way, needs_fence, planned, shows_last, valid_ms
+from airflow_mv_provider.core.progress.history import Way, needs_fence, planned, shows_last, valid_ms, written_by
 
 UUID = "0" * 8 + "-0000-0000-0000-" + "0" * 12
 BASE = CommitNote(UUID, "r0", 1, "publish", 1 << 20 | 1)
@@ -145,3 +145,8 @@ def test_log_is_read_back_to_what_the_newest_write_was_decided_from():
     assert not shows_last(log)
     assert not shows_last(log[1:])
     assert shows_last([*log, foreign(6)])
+
+
+def test_what_versions_are_written_by_is_the_definition_and_the_columns():
+    assert written_by("h1", ["id", "V"]) == written_by("h1", ["v", "id"])
+    assert len({written_by("h1", ["id"]), written_by("h2", ["id"]), written_by("h1", ["id", "v"])}) == 3
