@@ -25,8 +25,8 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.operators.task import MvOperator
-from airflow_mv_provider.report_text.figures import time_text
-from airflow_mv_provider.report_text.freshness_text import duration_text, measure_text
+from airflow_mv_provider.report_text.figures import duration_text, time_text
+from airflow_mv_provider.report_text.freshness_text import measure_text
 from airflow_mv_provider.report_text.health_text import problem_text
 
 if TYPE_CHECKING:
