@@ -175,10 +175,6 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         if self._hook is not None:
             within_seconds(self._hook.on_kill)
 
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own and is used by its driver too."""
-        return self.caller_in(context, self.task_id)
-
     def _submit(
         self, job: _Job, before: RefreshReport | None, variables: Mapping[str, str], context: Context
     ) -> str | None:
