@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_mv_provider.compat import Stats
 from airflow_mv_provider.core.approval.audit import Audit, Finding
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import GOOD, RefreshReport
 from airflow_mv_provider.exceptions import MvError
 from airflow_mv_provider.report_text.figures import total_seconds
 
@@ -52,7 +52,7 @@ def lags_s(report: RefreshReport) -> dict[str, float]:
     Returns:
         Nothing if that is unknown: it was no good refresh of everything, or its rows are not of the source.
     """
-    is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO) and report.is_whole and report.is_of_source
+    is_good = report.outcome in GOOD and report.is_whole and report.is_of_source
     if not is_good or report.finished_at is None or report.started_at is None:
         return {}
     checked, ended = (
