@@ -97,7 +97,7 @@ def over_time(db: Connection, name: str, now: ColumnElement[int], asked: TimeRan
     query = select(span, *by_slot.c).select_from(span.outerjoin(by_slot, true())).order_by(by_slot.c.number)
     rows = db.execute(query).all()
     if not rows:
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     about = rows[0]
     recorded = [_recorded(row) for row in rows if row.number is not None]
     slots = slots_of(recorded, about.first_slot, about.slot_ms, about.now_ms)
