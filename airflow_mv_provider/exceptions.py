@@ -329,6 +329,11 @@ class TableNotFoundError(TerminalError):
     code = "MV-TABLE-UNKNOWN"
     hint = "Register it with `amv apply FILE.yaml`; `amv status` lists the registered tables."
 
+    @classmethod
+    def of(cls, name: str) -> TableNotFoundError:
+        """Return the error for a name, which a user may have written: its first 60 characters."""
+        return cls(name[:60], "no refreshable table has this name.")
+
 
 class NotPublishedError(TerminalError):
     """The table was never published, and what is asked for needs its rows."""

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseNotifier, Connection, Context
 
 from airflow_mv_provider.compat import BaseHook, conf
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import ENDED_WELL, Outcome, RefreshReport
 from airflow_mv_provider.core.submission import is_explained_by
 from airflow_mv_provider.exceptions import ConnectionUnknownError, MvError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import page_url
 from airflow_mv_provider.metadata.reader import Reader
 from airflow_mv_provider.operators.task import MvOperator
-from airflow_mv_provider.report_text.figures import time_text
-from airflow_mv_provider.report_text.freshness_text import duration_text, measure_text
+from airflow_mv_provider.report_text.figures import duration_text, time_text
+from airflow_mv_provider.report_text.freshness_text import measure_text
 from airflow_mv_provider.report_text.health_text import problem_text
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _facts(report: RefreshReport) -> dict[str, Any]:
     names = ("table", "refresh_id", "outcome", "trigger", "user", "scope", "main_version", "started_at", "finished_at")
     facts = {name: getattr(report, name) for name in names}
     rows = {name: getattr(report, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
-    is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES)
+    is_good = report.outcome in ENDED_WELL
     is_bad = not is_good and not (report.outcome is Outcome.RUNNING and report.hold is not None)
     return facts | rows | {"is_failure": is_bad, "error": asdict(report.error) if report.error else None}
 

@@ -157,7 +157,7 @@ def _checked(
     refreshed = []
     for name in [*started, *sorted(set(known) - set(started))]:
         if name not in known:
-            raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+            raise TableNotFoundError.of(name)
         table, kind = known[name]
         of_table = {dag.dag_id for dag in everything.get(name, ())} & dag_ids
         refreshed.append(Refreshed(table, kind, [each for dag_id in of_table for each in tasks.get(dag_id, ())]))

@@ -304,7 +304,7 @@ def show_lineage(
     """
     found, graph, may_see = _lineage(user, session, connection.reader())
     if not may_see(name) or table_id(name) not in graph.nodes:
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     return _lineage_page(request, graph, lineage_around(graph, found, name))
 
 
@@ -350,7 +350,7 @@ def _visible(name: str, user: Any, session: Any) -> tuple[Declared, Declared]:
     everything = declared(session)
     seen = access.readable(user, everything)
     if not access.may_see(name, everything, seen):
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     return everything, seen
 
 

@@ -16,6 +16,7 @@ from airflow_mv_provider.api.attempts import took_ms, waited_s
 from airflow_mv_provider.api.detail import to_come_text
 from airflow_mv_provider.api.table_list import COLUMNS
 from airflow_mv_provider.core.airflow_key import run_of
+from airflow_mv_provider.core.moment import utc_text
 from airflow_mv_provider.core.strategy_names import MEANINGS
 from airflow_mv_provider.report_text.audit_text import finding_text
 from airflow_mv_provider.report_text.figures import number, partition_text, shown, size, value_text
@@ -89,7 +90,7 @@ def _environment() -> Environment:
         "iso": words.iso,
         "listed": words.listed,
         "measure": measure_text,
-        "moment": words.moment,
+        "moment": utc_text,
         "ms_of": words.ms_of,
         "number": number,
         "outcome_word": words.outcome_word,

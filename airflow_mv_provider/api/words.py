@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.strategy_names import HEADINGS
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+from airflow_mv_provider.report_text.figures import UNITS_S, duration_text, outcome_words
 
 TONES = {
     Outcome.RUNNING: "busy",
@@ -36,7 +35,7 @@ SCOPES = (
 
 def outcome_word(outcome: Outcome) -> str:
     """Return an outcome as one or two words."""
-    return "differences only" if outcome is Outcome.DIFFERENCES else outcome.replace("_", " ")
+    return "differences only" if outcome is Outcome.DIFFERENCES else outcome_words(outcome)
 
 
 def way(strategy: str | None) -> str:
@@ -62,15 +61,7 @@ def process_text(process: str) -> str:
 
 def short(seconds: float) -> str:
     """Return a duration in its largest unit; in its two largest if the count is below ten."""
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
-    whole = round(seconds)
-    for unit, (size, name) in enumerate(_UNITS):
-        if whole >= size:
-            count, rest = divmod(whole, size)
-            smaller = rest // _UNITS[unit + 1][0] if unit + 1 < len(_UNITS) else 0
-            return f"{count} {name} {smaller} {_UNITS[unit + 1][1]}" if smaller and count < 10 else f"{count} {name}"
-    return "0 s"
+    return f"{max(seconds, 0):.1f} s" if seconds < 10 else duration_text(seconds, alone_from=10)
 
 
 def ago(then_ms: int, now_ms: int) -> str:
@@ -78,14 +69,9 @@ def ago(then_ms: int, now_ms: int) -> str:
     seconds = (now_ms - then_ms) / 1000
     if abs(seconds) < 5:
         return "just now" if seconds >= 0 else "now"
-    size, name = next((size, name) for size, name in _UNITS if abs(seconds) >= size)
+    size, name = next((size, name) for size, name in UNITS_S if abs(seconds) >= size)
     count = int(abs(seconds) // size)
     return f"{count} {name} ago" if seconds > 0 else f"in {count} {name}"
-
-
-def moment(ms: int) -> str:
-    """Return a time as readable text, to the second, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def iso(ms: int) -> str:

@@ -25,6 +25,10 @@ class Outcome(StrEnum):
     ABANDONED = "abandoned"  # given up by the process that took it over
 
 
+GOOD = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
+"""How a refresh ended that has brought main to its source's state, or found it there."""
+ENDED_WELL = GOOD | {Outcome.DIFFERENCES}
+"""How a refresh ended that has done what was asked for, read-only ones included."""
 UNWANTED = frozenset({Outcome.FAILED, Outcome.REFUSED, Outcome.ABANDONED})
 """How a refresh ended without publishing, and not because somebody wanted that."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
+from airflow_mv_provider.core.moment import utc_text
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError, RefreshPausedError
@@ -34,7 +34,7 @@ def rejection(
     if state.refresh_id is None and not before:
         problem = "other callers acquired it first, again and again"
     elif state.refresh_id is None:
-        problem = f"{before[0].process} is first in its queue, since {_time(before[0].since_ms)}"
+        problem = f"{before[0].process} is first in its queue, since {utc_text(before[0].since_ms)}"
     else:
         problem = _who_works(state)
     if not has_ticket:
@@ -48,13 +48,13 @@ def paused(table: TableRecord, state: RefreshState) -> RefreshPausedError:
     """Return the error for a table that is paused or being dropped."""
     if state.is_dropping:
         return RefreshPausedError(table.name, "the table is being dropped.", hint="Finish that with `amv drop`.")
-    since = "" if state.paused_since_ms is None else f" since {_time(state.paused_since_ms)}"
+    since = "" if state.paused_since_ms is None else f" since {utc_text(state.paused_since_ms)}"
     by = f" by {state.paused_by}" if state.paused_by else ""
     return RefreshPausedError(table.name, f"the table has been paused{by}{since}.")
 
 
 def _who_works(state: RefreshState) -> str:
-    since = "" if state.owned_since_ms is None else f" since {_time(state.owned_since_ms)}"
+    since = "" if state.owned_since_ms is None else f" since {utc_text(state.owned_since_ms)}"
     where = f"{since} ({state.phase})"
     if state.is_held:
         return f"its refresh, begun{since}, awaits approval" if since else "its refresh awaits approval"
@@ -63,7 +63,3 @@ def _who_works(state: RefreshState) -> str:
         if state.owner_process
         else f"it waits for {state.holder}{where}"
     )
-
-
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -16,12 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import ENDED_WELL, RefreshReport
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter, turn
 from airflow_mv_provider.core.state import Admission, RefreshState
-
-ENDED_WELL = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
 
 
 class Step(StrEnum):

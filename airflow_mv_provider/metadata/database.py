@@ -161,6 +161,17 @@ def transaction(engine: Engine) -> Iterator[Connection]:
         raise found from error
 
 
+class StorePart:
+    """The writes about one subject; each method is one transaction.
+
+    now : the clock that judges leases, tickets and holds, and that times are taken from
+    """
+
+    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
+        self.engine = engine
+        self._now = now
+
+
 def _translated(error: exc.DBAPIError, url: URL) -> MvError | None:
     """Return the error that names why the database did not answer; None if it did."""
     where = f"metadata database {_shown(url)}"

@@ -6,17 +6,17 @@ hold, which then goes on, or after the row was left without an owner, which free
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, exists, insert, select, update
+from sqlalchemy import ColumnElement, Connection, exists, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, objection
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.claimed import claimed
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import RefreshChunkRow as Chunk
 from airflow_mv_provider.metadata.models import RefreshHoldRow as Row
 from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
@@ -38,15 +38,8 @@ def last_hold(db: Connection, refresh_id: str, now: ColumnElement[int]) -> Hold 
     return None if row is None else _hold(row)
 
 
-class Holds:
-    """The writes about holds; each is one transaction.
-
-    now : the clock that judges leases and holds
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Holds(StorePart):
+    """The writes about holds; each is one transaction."""
 
     def begin(self, own: Ownership, merge_round: int, reason: str, guards: Sequence[str], *, hold_ms: int) -> Hold:
         """Leave a refresh without a process until it is decided; go on with its round's hold if that has begun before.

@@ -7,32 +7,25 @@ only read by people.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from airflow_mv_provider.core.ingestion.report import IngestedTable, IngestionReport
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import IngestionRunRow as Run
-from airflow_mv_provider.metadata.rows import iso, maybe_iso
+from airflow_mv_provider.metadata.rows import iso, maybe_iso, stored_error
 
 _NUM_KEPT = 100
 _UNFINISHED_MS = 7 * 24 * 3600 * 1000  # how long a run may take before it counts as dead
 
 
-class Ingestions:
-    """Writes of runs.
-
-    now : the clock that times are taken from
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Ingestions(StorePart):
+    """Writes of runs."""
 
     def bind(self, ingestion: str, state: str, caller: Caller) -> str:
         """Record a run and its state before any table is read; return its id. The oldest runs are forgotten.
@@ -94,7 +87,7 @@ def _report(row: Row[Any]) -> IngestionReport:
         state=row.state,
         tables=tuple(_table(each) for each in row.tables),
         released=row.released,
-        error=None if row.error is None else ErrorReport(**row.error),
+        error=stored_error(row.error),
         trigger=row.trigger,
         user=row.user_name,
         started_at=iso(row.started_ms),
@@ -104,5 +97,5 @@ def _report(row: Row[Any]) -> IngestionReport:
 
 def _table(stored: dict[str, Any]) -> IngestedTable:
     error, outcome = stored["error"], stored["outcome"]
-    values = {"error": error and ErrorReport(**error), "outcome": outcome and Outcome(outcome)}
+    values = {"error": stored_error(error), "outcome": outcome and Outcome(outcome)}
     return IngestedTable(**(stored | values))

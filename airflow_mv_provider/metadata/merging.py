@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, case, delete, func, insert, select, update
+from sqlalchemy import Connection, case, delete, func, insert, select, update
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -24,6 +24,7 @@ from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata import partition_totals
 from airflow_mv_provider.metadata.claimed import claimed, end_phase
+from airflow_mv_provider.metadata.database import StorePart
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshChunkRow as ChunkRow
 from airflow_mv_provider.metadata.models import RefreshDefinitionRow as Definition
@@ -39,15 +40,8 @@ _MAX_COVERED = 500  # scopes that are kept; a part whose scope is dropped is ref
 _CHANGES = Progress.rows_inserted + Progress.rows_updated + Progress.rows_deleted
 
 
-class Merging:
-    """What an owner writes in MERGING. Each method is one transaction; it takes `Ownership` and raises LeaseLostError.
-
-    now : the clock that judges leases
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Merging(StorePart):
+    """What an owner writes in MERGING; each method takes `Ownership` and raises LeaseLostError."""
 
     def seal(
         self,

@@ -39,7 +39,7 @@ from airflow_mv_provider.metadata.models import RefreshProgressRow as Progress
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import TableObstacleRow as Met
-from airflow_mv_provider.metadata.rows import checked_source_ms, is_owner_live
+from airflow_mv_provider.metadata.rows import checked_source_ms, is_owner_live, stored_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
             row.rows_updated,
             row.rows_deleted,
             row.error["code"] if row.error else None,
-            ErrorReport(**row.error) if row.error else None,
+            stored_error(row.error),
         ),
         compared=None if row.total is None else Compared(int(row.completed), row.total),
         num_rows=row.num_rows,
@@ -270,7 +270,7 @@ def line_of(row: Row[*tuple[Any, ...]]) -> TableLine:
         else Ended(
             row.newest_end_ms,
             Outcome(row.newest_end_outcome),
-            ErrorReport(**row.newest_end_error) if row.newest_end_error else None,
+            stored_error(row.newest_end_error),
         ),
     )
 

@@ -8,17 +8,17 @@ number behind the others when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, select, update
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.queue import Waiter
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import TableNotFoundError
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.models import RefreshTicketRow as Ticket
@@ -41,15 +41,8 @@ class WaiterStatus:
     joins: str | None
 
 
-class Queue:
-    """The tickets of all tables; each method is one transaction.
-
-    now : the clock that judges whether a ticket is live
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Queue(StorePart):
+    """The tickets of all tables; each method is one transaction."""
 
     def take_ticket(self, table_id: int, caller: Caller, *, patience_ms: int, joins: str | None = None) -> None:
         """Issue a ticket to a caller, or renew its live one, which keeps its number and the refresh that it joined.

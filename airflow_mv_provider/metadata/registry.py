@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, exc, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, exc, func, insert, or_, select, update
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.location import moved_path
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import RefreshState, TableRecord
 from airflow_mv_provider.exceptions import TableConflictError, TableNotFoundError
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import (
     PartitionTotalsRow,
     RefreshAttemptRow,
@@ -35,15 +35,8 @@ from airflow_mv_provider.metadata.models import RefreshStateRow as State
 from airflow_mv_provider.metadata.rows import NEVER_REFRESHED, is_around, is_owner_live
 
 
-class Registry:
-    """Changes of what is registered; each method is one transaction.
-
-    now : the clock that times are taken from
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Registry(StorePart):
+    """Changes of what is registered; each method is one transaction."""
 
     def register(self, definition: RefreshableTable, *, warehouse: str, location: str) -> TableRecord:
         """Register a table, or replace its definition; a running refresh keeps the definition it began with.
@@ -181,7 +174,7 @@ def table(db: Connection, name: str) -> TableRecord:
     """
     found = db.execute(select(Table.__table__).where(Table.name == name)).one_or_none()
     if found is None:
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     return _record(found)
 
 

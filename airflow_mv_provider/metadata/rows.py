@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, and_, func, literal, select
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.frontier import fingerprint
 from airflow_mv_provider.core.guard import Counts
-from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY, Outcome
+from airflow_mv_provider.core.outcome import MAX_PARTITIONS_IN_HISTORY, ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.recorded import PartitionCounts
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord
@@ -185,6 +185,11 @@ def most_changed(partitions: Sequence[PartitionCounts]) -> list[PartitionCounts]
     """Return as many partitions as the history keeps, in their order; those with changed rows before all others."""
     first = sorted(range(len(partitions)), key=lambda i: (not partitions[i].counts.changes, i))
     return [partitions[i] for i in sorted(first[:MAX_PARTITIONS_IN_HISTORY])]
+
+
+def stored_error(stored: Mapping[str, Any] | None) -> ErrorReport | None:
+    """Return an error as its report's JSON has it; None if there is none."""
+    return ErrorReport(**stored) if stored else None
 
 
 def maybe_iso(ms: int | None) -> str | None:

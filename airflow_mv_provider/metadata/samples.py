@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from airflow_mv_provider.core import claim
 from airflow_mv_provider.core.approval.sample import Sample, from_json
 from airflow_mv_provider.core.state import Ownership
 from airflow_mv_provider.metadata.claimed import claimed
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import RefreshRow
 from airflow_mv_provider.metadata.models import RefreshSampleRow as Row
 
@@ -27,15 +25,8 @@ def keep(db: Connection, refresh_id: str, found: Sample) -> None:
     db.execute(insert(Row).values(refresh_id=refresh_id, merge_round=found.merge_round, sample=found.to_json()))
 
 
-class Samples:
-    """Writes of the rows that a refresh changes.
-
-    now : the clock that judges leases
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Samples(StorePart):
+    """Writes of the rows that a refresh changes."""
 
     def keep(self, own: Ownership, found: Sample) -> None:
         """Keep the rows of a refresh that is owned.

@@ -11,7 +11,6 @@ from airflow_mv_provider.core.approval.audit import drift_error
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import asked_scope
-from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.operators.metrics import count_audit
 from airflow_mv_provider.operators.task import RunnerTask, with_asset
 from airflow_mv_provider.report_text.audit_text import audit_text
@@ -88,7 +87,3 @@ class AuditTableOperator(RunnerTask):
             "sides": {str(s.against): {"finding": str(s.finding), **s.counts, "reason": s.reason} for s in found.sides},
             "repaired_by": report.refresh_id,
         }
-
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own."""
-        return self.caller_in(context, self.task_id)

@@ -26,7 +26,6 @@ from airflow_mv_provider.core.outcome import ErrorReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, check_no_options
 from airflow_mv_provider.core.scope.request import AS_USUAL, parse_request
-from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import RefreshHeldError, RefreshInProgressError
 from airflow_mv_provider.operators.refresh import PhaseTask
 from airflow_mv_provider.operators.task import RunnerTask, with_asset
@@ -110,10 +109,6 @@ class IngestOperator(_OfIngestion):
         raise_left_behind(report)
         return report.run_id
 
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own."""
-        return self.caller_in(context, self.task_id)
-
     def _keep_silent(self, table: str) -> None:
         self.outlets = [
             each for each in self.outlets or [] if not (isinstance(each, Asset) and table_of_asset(each.uri) == table)
@@ -128,6 +123,8 @@ class StageIngestionOperator(_OfIngestion):
 
     It fails only if no table can be staged at all; a table that is left behind fails its own task.
     """
+
+    shares_refresh = True
 
     def __init__(self, *, names: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -200,6 +197,7 @@ class FinishIngestionOperator(_OfIngestion):
     """
 
     template_fields: Sequence[str] = ("ingestion", "staged")
+    shares_refresh = True
 
     def __init__(self, *, ingestion: str, staged: Any, **kwargs: Any) -> None:
         super().__init__(ingestion=ingestion, **kwargs)

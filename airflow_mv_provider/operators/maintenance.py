@@ -147,7 +147,7 @@ class RollbackOperator(RunnerTask):
         """
         if not str(self.note).strip():
             raise ArgumentError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
-        report = refresher.roll_back(self.table, str(self.to), self.caller_in(context, self.task_id), self.note)
+        report = refresher.roll_back(self.table, str(self.to), self.caller(context), self.note)
         self.log_refresh(report)
         return {"table": self.table, "refresh_id": report.refresh_id, "main_version": report.main_version}
 
@@ -164,6 +164,7 @@ class RecoverTablesOperator(RunnerTask):
     """
 
     template_fields: Sequence[str] = ("abandon",)
+    shares_refresh = True  # among a refresh's phases, it ends their refresh without waiting until the lease has expired
 
     def __init__(self, *, abandon: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from airflow_mv_provider.compat import Stats
 from airflow_mv_provider.core.approval.audit import Audit, Finding
-from airflow_mv_provider.core.outcome import Outcome, RefreshReport
+from airflow_mv_provider.core.outcome import GOOD, RefreshReport
 from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.report_text.figures import total_seconds
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.overview import TableLine
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
 def count_ended(report: RefreshReport) -> None:
     """Send a refresh's metrics, if it has ended."""
-    if report.finished_at is None or report.started_at is None:
+    took = total_seconds(report)
+    if took is None:
         return
     table, outcome = report.table, str(report.outcome)
     Stats.incr("mv.refresh.ended", tags={"table": table, "outcome": outcome, "trigger": report.trigger or ""})
-    took = datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)
-    Stats.timing("mv.refresh.duration", took, tags={"table": table, "outcome": outcome})
+    Stats.timing("mv.refresh.duration", timedelta(seconds=took), tags={"table": table, "outcome": outcome})
     for phase, seconds in report.phase_seconds.items():
         Stats.timing("mv.refresh.phase", timedelta(seconds=seconds), tags={"table": table, "phase": phase})
     rows = {"inserted": report.rows_inserted, "updated": report.rows_updated, "deleted": report.rows_deleted}
@@ -51,7 +52,7 @@ def lags_s(report: RefreshReport) -> dict[str, float]:
     Returns:
         Nothing if that is unknown: it was no good refresh of everything, or its rows are not of the source.
     """
-    is_good = report.outcome in (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO) and report.is_whole and report.is_of_source
+    is_good = report.outcome in GOOD and report.is_whole and report.is_of_source
     if not is_good or report.finished_at is None or report.started_at is None:
         return {}
     checked, ended = (

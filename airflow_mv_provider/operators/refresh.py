@@ -34,7 +34,6 @@ from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
 from airflow_mv_provider.core.scope.interval import Grain
 from airflow_mv_provider.core.scope.request import Request, check_note, combined, names_scope, parse_request
 from airflow_mv_provider.core.scope.scope import asked_scope
-from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.strategy_names import RequestedStrategy
 from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
 from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
@@ -196,6 +195,7 @@ class BeginRefreshOperator(FirstTask, RunnerTask):
     """
 
     publishes = False
+    shares_refresh = True
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Mint and acquire, then hold the table for the next task of this run."""
@@ -235,10 +235,6 @@ class RefreshTableOperator(FirstTask, RunnerTask):
         self.announce(report, context)
         return report.refresh_id
 
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own."""
-        return self.caller_in(context, self.task_id)
-
 
 class PhaseTask(RunnerTask):
     """Base of the operators that continue a refresh that another task of the same run has begun.
@@ -249,6 +245,7 @@ class PhaseTask(RunnerTask):
     """
 
     template_fields: Sequence[str] = ("refresh_id",)
+    shares_refresh = True
     until: ClassVar[Phase]
     is_repeatable: ClassVar[bool] = True  # in place of a refresh that has failed, it begins one as the first task did
 

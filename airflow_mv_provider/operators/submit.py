@@ -44,11 +44,11 @@ from airflow.sdk import Context
 
 from airflow_mv_provider.compat import AirflowException
 from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH
-from airflow_mv_provider.core.outcome import RefreshReport, error_of
+from airflow_mv_provider.core.outcome import ENDED_WELL, RefreshReport, error_of
 from airflow_mv_provider.core.rejections import paused
 from airflow_mv_provider.core.scope.request import Request, to_params
 from airflow_mv_provider.core.state import Caller, TableRecord
-from airflow_mv_provider.core.submission import ENDED_WELL, Step, is_answer, next_step
+from airflow_mv_provider.core.submission import Step, is_answer, next_step
 from airflow_mv_provider.exceptions import (
     EngineError,
     InterruptedRefreshError,
@@ -174,10 +174,6 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         self._is_killed = True
         if self._hook is not None:
             within_seconds(self._hook.on_kill)
-
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own and is used by its driver too."""
-        return self.caller_in(context, self.task_id)
 
     def _submit(
         self, job: _Job, before: RefreshReport | None, variables: Mapping[str, str], context: Context

@@ -80,6 +80,7 @@ class MvOperator(BaseOperator):
     linked_refresh: str | None = None
     held_difference: Sequence[str] = ()  # of the held refresh that this task asks about, as lines
     reports_lineage: ClassVar[bool] = False  # OpenLineage gets what its refresh has read and written
+    shares_refresh: ClassVar[bool] = False  # the tasks of its group work on one refresh, under one key
     _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
     _waits_since: datetime | None = None  # of a task that was deferred, as the next one
@@ -245,11 +246,8 @@ class MvOperator(BaseOperator):
             self.outlets = [each for each in outlets if each not in ours]
 
     def caller(self, context: Context) -> Caller:
-        """Return the caller; it is the same for all tasks of a group, which work on one refresh."""
-        return self.caller_in(context, group_of(self))
-
-    def caller_in(self, context: Context, scope: str | None) -> Caller:
-        """Return the caller, where `scope` distinguishes this refresh from others of the same run."""
+        """Return the caller, whose key is this task's own, or that of its group if these share a refresh."""
+        scope = group_of(self) if self.shares_refresh else self.task_id
         away = _LOOKS_MISSED * max(timedelta(seconds=self.poll_interval), _shortest_interval())
         return caller(context, scope=scope, away_ms=round(away.total_seconds() * 1000))
 

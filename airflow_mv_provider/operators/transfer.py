@@ -15,7 +15,6 @@ from airflow.sdk import Context
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.definition.source import Source
 from airflow_mv_provider.core.scope.request import Request, check_note
-from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.operators.task import RunnerTask, with_asset
 
@@ -72,10 +71,6 @@ class LoadTableOperator(RunnerTask):
         self.log_refresh(report)
         self.announce(report, context)
         return report.refresh_id
-
-    def caller(self, context: Context) -> Caller:
-        """Return the caller, whose key is this task's own."""
-        return self.caller_in(context, self.task_id)
 
     def _source(self) -> object:
         if (self.source is None) == (self.source_file is None):

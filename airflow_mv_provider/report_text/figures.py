@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.progress.partition import partition_values
 
 MAX_PARTITIONS = 20
+UNITS_S = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _MAX_VALUE = 80
 
 
@@ -77,6 +79,21 @@ def total_seconds(report: RefreshReport) -> float | None:
     if report.started_at is None or report.finished_at is None:
         return None
     return (datetime.fromisoformat(report.finished_at) - datetime.fromisoformat(report.started_at)).total_seconds()
+
+
+def duration_text(seconds: float, *, alone_from: int | None = None) -> str:
+    """Return a duration in its largest unit, and the next smaller one unless that is zero: "3 min", "1 h 5 min".
+
+    Args:
+        alone_from: The count of the largest unit from which on no smaller one is added.
+    """
+    whole = max(round(seconds), 0)
+    for (size, name), (smaller, its_name) in pairwise((*UNITS_S, UNITS_S[-1])):  # no rest is less than a second
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            more = 0 if alone_from is not None and count >= alone_from else rest // smaller
+            return f"{count} {name} {more} {its_name}" if more else f"{count} {name}"
+    return "0 s"
 
 
 def moment_text(ms: int | None) -> str:

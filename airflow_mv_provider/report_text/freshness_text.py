@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
 from airflow_mv_provider.core.freshness.lateness import Forecast
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+from airflow_mv_provider.report_text.figures import duration_text
 
 
 def forecast_text(found: Forecast) -> str:
@@ -39,15 +38,3 @@ def clock_text(ms: int, now_ms: int) -> str:
     """Return a time of day in UTC; with the date if it is another day than now."""
     then, now = (datetime.fromtimestamp(each / 1000, UTC) for each in (ms, now_ms))
     return then.strftime("%H:%M" if then.date() == now.date() else "%Y-%m-%d %H:%M")
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration in its largest unit, and the next smaller one unless that is zero: "3 min", "1 h 5 min"."""
-    whole = max(round(seconds), 0)
-    for place, (size, name) in enumerate(_UNITS):
-        if whole >= size:
-            count, rest = divmod(whole, size)
-            smaller = _UNITS[place + 1] if place + 1 < len(_UNITS) else None
-            more = rest // smaller[0] if smaller else 0
-            return f"{count} {name} {more} {smaller[1]}" if smaller and more else f"{count} {name}"
-    return "0 s"

@@ -11,6 +11,7 @@ from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Cancelled
 from airflow_mv_provider.report_text.figures import (
     MAX_PARTITIONS,
+    duration_text,
     moment_text,
     number,
     outcome_words,
@@ -19,7 +20,6 @@ from airflow_mv_provider.report_text.figures import (
     table,
     time_text,
 )
-from airflow_mv_provider.report_text.freshness_text import duration_text
 from airflow_mv_provider.report_text.refresh_text import hold_lines, kept_text, outcome_text
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context
 
 from airflow_mv_provider.compat import AirflowFailException
 from airflow_mv_provider.core.definition.freshness import Freshness, MeasuredFrom
+from airflow_mv_provider.core.moment import time_of
 from airflow_mv_provider.exceptions import ArgumentError, TerminalError
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import TableLink
@@ -82,16 +83,11 @@ class TableFreshnessSensor(BaseSensorOperator):
         if self.max_age is not None:
             return self.max_age
         if self.since is not None:
-            return datetime.now(UTC) - _moment(self.since)
+            since = time_of(self.since)
+            if since is None:
+                raise ArgumentError("since", f"{self.since[:80]!r} is not an ISO 8601 time.")
+            return datetime.now(UTC) - since
         if freshness is None:
             problem = f"{self.table} has no freshness target."
             raise ArgumentError("TableFreshnessSensor", problem, hint="Give max_age or since, or define one.")
         return timedelta(seconds=freshness.target)
-
-
-def _moment(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentError("since", f"{text[:80]!r} is not an ISO 8601 time.") from error
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

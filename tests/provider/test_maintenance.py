@@ -101,6 +101,20 @@ def test_a_table_is_rolled_back(home, airflow):
 
 
 @pytest.mark.in_test_all
+def test_a_rollback_that_has_waited_long_enough_leaves_the_queue(home, airflow):
+    home.apply(concurrency="queue")
+    home.refresh()
+    version = home.versions()
+    home.write("SELECT id, 'new' AS v FROM range(3)")
+    home.refresher().begin("orders", home.caller())
+
+    found = run(airflow, f"RollbackOperator(task_id='t', table='orders', to='{version}', note='bad', queue_timeout=0)")
+
+    assert "number 1 in the queue." in str(found.errors["t"][0])
+    assert home.store.waiters(home.store.table("orders").id) == ()
+
+
+@pytest.mark.in_test_all
 def test_a_table_is_loaded_and_exported(home, airflow):
     """As docs/loading.md has it."""
     [example] = re.findall(r"```python\n(.*?)```", (DOCS / "loading.md").read_text(), flags=re.DOTALL)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
+from airflow_mv_provider.core.moment import time_of
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.exceptions import ArgumentError
 
@@ -40,15 +41,6 @@ def _time(table: str, text: str) -> datetime:
         hint = "Give a version of the table, a refresh's id, or a time such as 2026-01-31T12:00."
         raise ArgumentError(table, f"{text[:60]!r} is not a version, refresh or time.", hint=hint)
     return found
-
-
-def time_of(text: str) -> datetime | None:
-    """Return a time in ISO 8601, UTC unless it has an offset; None if it is none."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def parse_since(table: str, text: str | None) -> int | None:

@@ -6,11 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
 
 from airflow_mv_provider.core.definition.identifier import check_column_name
 
 _CONN_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"  # a part of an environment variable's name
+_NOT_SET: tuple[Any, ...] = (None, False, {})
 
 
 def _is_id(conn_id: str) -> str:
@@ -26,6 +35,17 @@ class Part(BaseModel):
     """A part of a definition: an unknown key is an error, and its values are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SparsePart(Part):
+    """A part without some of its fields in a document while they are not set: older documents keep their hash."""
+
+    omitted: ClassVar[frozenset[str]] = frozenset()  # these fields
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = serialized(self)
+        return {name: value for name, value in found.items() if name not in self.omitted or value not in _NOT_SET}
 
 
 def requires_type(schema: dict[str, Any]) -> None:
@@ -45,7 +65,7 @@ class Ingested(Part):
     group: str | None = None
 
 
-class Source(Part):
+class Source(SparsePart):
     """The base of every kind's model, which has a field `type` with one literal, the kind's name, as its default."""
 
     model_config = ConfigDict(json_schema_extra=requires_type)

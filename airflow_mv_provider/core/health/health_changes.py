@@ -8,9 +8,7 @@ from datetime import datetime
 
 from airflow_mv_provider.core.health.health import Health, HealthStatus, Namespace, Obstacle
 from airflow_mv_provider.core.ingestion.report import IngestionReport
-from airflow_mv_provider.core.outcome import UNWANTED, ErrorReport, Outcome
-
-_GOOD = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+from airflow_mv_provider.core.outcome import GOOD, UNWANTED, ErrorReport, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +27,10 @@ def changes(ended: Iterable[Ended], obstacles: Iterable[Obstacle]) -> tuple[Heal
     """
     events = [
         Health(HealthStatus.RUNNING, each.ended_ms)
-        if each.outcome in _GOOD
+        if each.outcome in GOOD
         else Health(HealthStatus.STALLED, each.ended_ms, each.error)
         for each in ended
-        if each.outcome in (*_GOOD, *UNWANTED)
+        if each.outcome in GOOD | UNWANTED
     ]
     events += [Health(HealthStatus.STALLED, each.since_ms, each.error) for each in obstacles]
     events.reverse()  # of two in one millisecond the later one stays the later one

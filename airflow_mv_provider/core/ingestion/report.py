@@ -6,9 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from airflow_mv_provider.core.outcome import EXIT_DONE, EXIT_PERSON, EXIT_RETRY, ErrorReport, Outcome, RefreshReport
-
-_DONE = (Outcome.PUBLISHED, Outcome.NOTHING_TO_DO)
+from airflow_mv_provider.core.outcome import (
+    EXIT_DONE,
+    EXIT_PERSON,
+    EXIT_RETRY,
+    GOOD,
+    ErrorReport,
+    Outcome,
+    RefreshReport,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ class IngestedTable:
     @property
     def is_left_behind(self) -> bool:
         """True if the run ended without this table in its state."""
-        return not self.is_in_state or self.outcome not in _DONE
+        return not self.is_in_state or self.outcome not in GOOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +87,12 @@ def ingested(
         refresh_id=report.refresh_id,
         outcome=report.outcome,
         # Rows that the source has no longer, and that a person has kept, are of no state of it.
-        is_in_state=is_of_state and report.outcome in _DONE and not report.rows_kept,
+        is_in_state=is_of_state and report.outcome in GOOD and not report.rows_kept,
         main_version=report.main_version,
         rows_inserted=report.rows_inserted,
         rows_updated=report.rows_updated,
         rows_deleted=report.rows_deleted,
-        error=None if report.outcome in _DONE else error or report.error,
+        error=None if report.outcome in GOOD else error or report.error,
     )
 
 

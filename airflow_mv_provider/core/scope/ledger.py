@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import cache
 from itertools import pairwise
 
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import GOOD, Outcome
 from airflow_mv_provider.core.progress.partition import partition_values
 from airflow_mv_provider.core.scope.column_order import Order, order_of, value_of
 from airflow_mv_provider.core.scope.scope import Scope
@@ -65,9 +65,6 @@ class LedgerEntry:
     done_at: str | None = None
 
 
-DONE = frozenset({Outcome.PUBLISHED, Outcome.NOTHING_TO_DO})
-
-
 def ledger(
     history: Sequence[Covering],
     kind: str | None = None,
@@ -87,7 +84,7 @@ def ledger(
     order = cache(order_of(kind))
     history = [found for found in history if kind is None or _is_placed(found.scope, kind)]
     bounds = _bounds(history, start, end, order)
-    successes = [found for found in history if found.outcome in DONE]
+    successes = [found for found in history if found.outcome in GOOD]
     newest, done = (_first_covering(each, bounds, order) for each in (history, successes))
     entries = [
         _entry(first, last, covering, success)
@@ -157,7 +154,7 @@ def _entry(
 def _state(outcome: Outcome) -> IntervalState:
     if outcome is Outcome.RUNNING:
         return IntervalState.RUNNING
-    return IntervalState.DONE if outcome in DONE else IntervalState.FAILED
+    return IntervalState.DONE if outcome in GOOD else IntervalState.FAILED
 
 
 def _first_holding(history: Sequence[Covering], names: Sequence[str], order: Order) -> list[Covering | None]:

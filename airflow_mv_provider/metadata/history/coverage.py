@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import CompoundSelect, Connection, ScalarSelect, Text, cast, func, select, union_all
 
 from airflow_mv_provider.core.freshness.lateness import SourceCheck
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import GOOD, Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope.ledger import DONE, Covering
+from airflow_mv_provider.core.scope.ledger import Covering
 from airflow_mv_provider.core.scope.scope import from_json
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshRow, RefreshStateRow
@@ -38,8 +38,8 @@ def coverings(db: Connection, table_id: int) -> tuple[Covering, ...]:
 def of_ledger(table_id: int | ScalarSelect[int]) -> CompoundSelect[tuple[str]]:
     """Return the query for the ids of the refreshes that `coverings` describes; some of them twice."""
     is_no_preview = (~RefreshRow.is_read_only, RefreshRow.outcome != Outcome.DIFFERENCES)
-    whole = (newest(table_id, outcomes, *is_no_preview, kinds=(True,)).subquery() for outcomes in (Outcome, DONE))
-    is_done = RefreshRow.outcome.in_(DONE)
+    whole = (newest(table_id, outcomes, *is_no_preview, kinds=(True,)).subquery() for outcomes in (Outcome, GOOD))
+    is_done = RefreshRow.outcome.in_(GOOD)
     of_scope = (cast(RefreshRow.scope, Text), is_done)
     rank = func.row_number().over(partition_by=of_scope, order_by=RefreshRow.number.desc()).label("rank")
     is_part = (RefreshRow.table_id == table_id, RefreshRow.outcome.in_(list(Outcome)), RefreshRow.is_whole.is_(False))
@@ -60,7 +60,7 @@ def last_check(db: Connection, table_id: int) -> SourceCheck | None:
     )
     found = db.execute(published).one_or_none()  # main has a refresh that cleans up already
     if found is None:
-        last = newest(table_id, DONE, kinds=(True,)).scalar_subquery()
+        last = newest(table_id, GOOD, kinds=(True,)).scalar_subquery()
         found = db.execute(select(*facts).where(RefreshRow.id == last)).one_or_none()
     return SourceCheck(found.checked_source_ms, found.source_ms) if found is not None and found.is_of_source else None
 

@@ -72,7 +72,7 @@ def known_partitions(db: Connection, name: str, now: ColumnElement[int], num_rep
     )
     rows = db.execute(query).all()
     if not rows:
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     first, refreshes = rows[0], [row for row in rows if row.id is not None]
     return KnownPartitions(
         table=first.name,

@@ -5,32 +5,25 @@ Such a refresh has no row in the history, because nothing of it began. Tries tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select, update
 
 from airflow_mv_provider.core.health.health import Obstacle
 from airflow_mv_provider.core.health.health_changes import Ended
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import RefreshRow as Refresh
 from airflow_mv_provider.metadata.models import TableObstacleRow as Met
+from airflow_mv_provider.metadata.rows import stored_error
 from airflow_mv_provider.metadata.stored_once import lock_state
 
 _NUM_KEPT = 100
 
 
-class Obstacles:
-    """Writes of them.
-
-    now : the clock that times are taken from
-    """
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self.engine = engine
-        self._now = now
+class Obstacles(StorePart):
+    """Writes of them."""
 
     def met(self, table_id: int, error: ErrorReport) -> None:
         """Record that a refresh could not begin; the oldest records are forgotten."""
@@ -70,10 +63,7 @@ def ended(db: Connection, table_id: int, limit: int) -> tuple[Ended, ...]:
         Refresh.table_id == table_id, Refresh.is_read_only.is_(False), ~is_look
     )
     rows = db.execute(query.order_by(Refresh.number.desc()).limit(limit))
-    return tuple(
-        Ended(row.finished_ms or 0, Outcome(row.outcome), ErrorReport(**row.error) if row.error else None)
-        for row in rows
-    )
+    return tuple(Ended(row.finished_ms or 0, Outcome(row.outcome), stored_error(row.error)) for row in rows)
 
 
 def _obstacle(row: Row[Any]) -> Obstacle:

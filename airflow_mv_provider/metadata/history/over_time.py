@@ -24,9 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from airflow_mv_provider.core.definition.freshness import MeasuredFrom
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import GOOD, Outcome
 from airflow_mv_provider.core.phase import Phase
-from airflow_mv_provider.core.scope.ledger import DONE
 from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.history.slots import (
     NUM_SLOTS,
@@ -98,7 +97,7 @@ def over_time(db: Connection, name: str, now: ColumnElement[int], asked: TimeRan
     query = select(span, *by_slot.c).select_from(span.outerjoin(by_slot, true())).order_by(by_slot.c.number)
     rows = db.execute(query).all()
     if not rows:
-        raise TableNotFoundError(name[:60], "no refreshable table has this name.")
+        raise TableNotFoundError.of(name)
     about = rows[0]
     recorded = [_recorded(row) for row in rows if row.number is not None]
     slots = slots_of(recorded, about.first_slot, about.slot_ms, about.now_ms)
@@ -138,7 +137,7 @@ def _span(name: str, now: ColumnElement[int], asked: TimeRange) -> CTE:
     named = select(about, slot_ms.label("slot_ms"), began_ms.label("began_ms")).cte("named")
     first_slot = named.c.began_ms // named.c.slot_ms
     before = aliased(Refresh)
-    is_good = (before.outcome.in_(sorted(DONE)), before.is_whole.is_(True))
+    is_good = (before.outcome.in_(sorted(GOOD)), before.is_whole.is_(True))
     second = (
         select(before.started_ms)
         .where(before.table_id == named.c.table_id, before.started_ms < first_slot * named.c.slot_ms, *is_good)
@@ -156,7 +155,7 @@ def _ended(span: CTE) -> CTE:
     started, finished = Refresh.started_ms, Refresh.finished_ms
     is_early = finished < span.c.first_slot * span.c.slot_ms
     is_published = Refresh.outcome == Outcome.PUBLISHED
-    is_good = and_(Refresh.outcome.in_(sorted(DONE)), Refresh.is_whole.is_(True))
+    is_good = and_(Refresh.outcome.in_(sorted(GOOD)), Refresh.is_whole.is_(True))
     is_total = and_(is_published, Refresh.is_whole.is_(True))
     known = {phase: func.coalesce(Refresh.phase_seconds[phase].as_float(), 0.0) for phase in _PHASES}
     seconds = {phase: case((is_published, found), else_=0.0) for phase, found in known.items()}

@@ -12,7 +12,6 @@ from airflow_mv_provider.core.approval.check import CheckResult
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.outcome import (
     AttemptReport,
-    ErrorReport,
     HoldReport,
     Outcome,
     PartitionReport,
@@ -23,7 +22,7 @@ from airflow_mv_provider.core.scope.scope import from_json as scope_from_json
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshableTableRow, RefreshAttemptRow, RefreshRow
 from airflow_mv_provider.metadata.models import RefreshHoldRow as Hold
-from airflow_mv_provider.metadata.rows import iso, maybe_iso
+from airflow_mv_provider.metadata.rows import iso, maybe_iso, stored_error
 
 # Not part of a report; some of them are large.
 _NOT_SHOWN = (
@@ -112,7 +111,7 @@ def costs(db: Connection, table_id: int, limit: int) -> tuple[RefreshReport, ...
             refresh_id=row.id,
             outcome=Outcome(row.outcome),
             scope=None if row.scope is None else scope_from_json(row.scope).describe(),
-            error=None if row.error is None else ErrorReport(**row.error),
+            error=stored_error(row.error),
             **{column.name: getattr(row, column.name) for column in _COST},
         )
         for row in db.execute(query)
@@ -171,7 +170,7 @@ def _report(row: Any, attempts: Sequence[Row[Any]]) -> RefreshReport:
         ),
         partitions=tuple(PartitionReport(**p) for p in row.partitions),
         hold=None if row.hold_refresh_id is None else _hold_report(row),
-        error=None if row.error is None else ErrorReport(**row.error),
+        error=stored_error(row.error),
     )
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, select
 
-from airflow_mv_provider.core.outcome import Outcome
+from airflow_mv_provider.core.outcome import GOOD, Outcome
 from airflow_mv_provider.core.progress.published import Published
-from airflow_mv_provider.core.scope.ledger import DONE
 from airflow_mv_provider.metadata.history.newest import newest
 from airflow_mv_provider.metadata.models import RefreshAttemptRow as Attempt
 from airflow_mv_provider.metadata.models import RefreshHoldRow as Hold
@@ -39,7 +38,7 @@ def forget(db: Connection, table_id: int, before_ms: int) -> int:
     kept += db.scalars(select(Ticket.joined_refresh).where(Ticket.table_id == table_id))
     kept += db.scalars(select(Refresh.id).where(*has_ended).order_by(Refresh.number.desc()).limit(1))
     kept += db.scalars(newest(table_id, (Outcome.PUBLISHED,)))
-    kept += db.scalars(newest(table_id, DONE, kinds=(True,)))
+    kept += db.scalars(newest(table_id, GOOD, kinds=(True,)))
     is_kept = Refresh.id.in_([refresh_id for refresh_id in kept if refresh_id is not None])
     # A refresh that began later has not ended before; only the start is in an index.
     is_old = (Refresh.started_ms < before_ms, func.coalesce(Refresh.finished_ms, Refresh.started_ms) < before_ms)

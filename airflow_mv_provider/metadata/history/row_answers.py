@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
-from airflow_mv_provider.metadata.database import transaction
+from airflow_mv_provider.metadata.database import StorePart, transaction
 from airflow_mv_provider.metadata.models import RowAnswerRow as Row
 from airflow_mv_provider.metadata.rows import iso
 from airflow_mv_provider.metadata.stored_once import lock_state
@@ -43,18 +42,15 @@ def last_answer_id(db: Connection, table_id: int) -> str | None:
     return db.scalar(select(Row.id).where(Row.table_id == table_id).order_by(Row.at_ms.desc(), Row.id).limit(1))
 
 
-class RowAnswers:
+class RowAnswers(StorePart):
     """Writes of answers about rows."""
-
-    def __init__(self, engine: Engine, now: Callable[[], ColumnElement[int]]) -> None:
-        self._engine, self._now = engine, now
 
     def keep(self, table_id: int, user: str | None, asked: str, answer: str, *, is_error: bool = False) -> None:
         """Keep an answer, cut off if it is very long; of a table the newest ten are kept."""
         cut = answer if len(answer) <= MAX_CHARACTERS else f"{answer[:MAX_CHARACTERS]}\n... (cut off)"
         row = {"id": uuid.uuid4().hex, "table_id": table_id, "user_name": user, "at_ms": self._now()}
         kept = select(Row.id).where(Row.table_id == table_id).order_by(Row.at_ms.desc(), Row.id).limit(KEPT)
-        with transaction(self._engine) as db:
+        with transaction(self.engine) as db:
             lock_state(db, table_id)
             db.execute(insert(Row).values(**row, asked=asked[:1000], answer=cut, is_error=is_error))
             newest = list(db.scalars(kept))

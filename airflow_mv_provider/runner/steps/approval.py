@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 from airflow_mv_provider.core.approval.check import objections
 from airflow_mv_provider.core.approval.hold import Hold, Step, keeps_rows, next_step, overridden, why_held
 from airflow_mv_provider.core.guard import Refusal
+from airflow_mv_provider.core.moment import utc_text
 from airflow_mv_provider.exceptions import HoldExpiredError, RefreshCancelledError, RefreshHeldError
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.steps.work import Work
@@ -92,7 +92,7 @@ def _begun(work: Work, merge_round: int, reason: str, refusals: Sequence[Refusal
         hold = work.store.holds.begin(work.own, merge_round, reason, guards, hold_ms=hold_ms)
     if hold.decision is None:
         work.lease.stop()  # a heartbeat in between only shortens the lease: who takes over holds the refresh again
-        until = datetime.fromtimestamp(hold.until_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        until = utc_text(hold.until_ms)
         log.info("%s refresh %s: awaiting approval until %s: %s", work.table.name, hold.refresh_id, until, reason)
         problem = f"its changes await approval until {until}: {reason}"
         raise RefreshHeldError(work.table.name, problem, hold=hold.id, phase="MERGING")

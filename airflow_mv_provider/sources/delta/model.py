@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from airflow_mv_provider.core.definition.identifier import check_catalog_name
 from airflow_mv_provider.core.definition.source import Source, requires_type
@@ -35,6 +28,7 @@ class DeltaSource(Source):
     model_config = ConfigDict(json_schema_extra=_one_of_both)
 
     first = "path"
+    omitted = frozenset({"path", "table"})
 
     type: Literal["delta"] = "delta"
     path: str | None = Field(
@@ -58,12 +52,6 @@ class DeltaSource(Source):
         if (self.path is None) == (self.table is None):
             raise ValueError("give either path or table")
         return self
-
-    @model_serializer(mode="wrap")
-    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not given: a table with a path has the document that it always had."""
-        found: dict[str, Any] = handler(self)
-        return {name: value for name, value in found.items() if value is not None or name not in ("path", "table")}
 
     @property
     def paths(self) -> tuple[str, ...]:

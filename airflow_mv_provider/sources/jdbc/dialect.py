@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
-from airflow_mv_provider.exceptions import DefinitionError, InexactColumnError
+from airflow_mv_provider.exceptions import DefinitionError, InexactColumnError, MvError
 from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.model import Jdbc
 
 ROWS = "mv_rows"
 SPLIT = "mv_split"
+
+
+def quoted(name: str) -> str:
+    """Return a name as the standard of SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,8 @@ class Reading:
 class Dialect(ABC):
     """One product's database, of one source. `hold` keeps a connection until `release`."""
 
+    _source: Jdbc
+    _quoted: Callable[[str], str] = staticmethod(quoted)
     obstacle = "changed rows are found in PostgreSQL only"
     """Why the rows that changed between two states cannot be found, unless it is a `FollowedDialect`."""
 
@@ -85,6 +95,45 @@ class Dialect(ABC):
     @abstractmethod
     def release(self) -> None:
         """Release what `hold` has fixed; nothing happens if there is nothing."""
+
+    def _relation(self) -> str:
+        """Return the table, or the query in parentheses."""
+        if self._source.query is not None:
+            return f"({self._source.query}\n)"
+        return ".".join(self._quoted(part) for part in (self._source.table or "").split("."))
+
+
+class ServerDialect(Dialect):
+    """A database that a client connects to; `hold` keeps one of its connections open."""
+
+    _holder: Any = None
+
+    def release(self) -> None:
+        """See `Dialect`."""
+        if self._holder is not None:
+            with suppress(Exception):  # it may have been ended
+                self._holder.close()
+            self._holder = None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the client's errors; from None, because a connection's error may quote its address."""
+        is_holding = self._holder is not None
+        try:
+            yield
+        except MvError:
+            self.release()
+            raise
+        except Exception as error:
+            self.release()
+            found = self._translated(error, is_holding=is_holding)
+            if found is None:
+                raise
+            raise found from None
+
+    @abstractmethod
+    def _translated(self, error: Exception, *, is_holding: bool) -> MvError | None:
+        """Return what to raise for one of the client's errors, without secrets; None for another's."""
 
 
 class FollowedDialect(Dialect):

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
+from airflow_mv_provider.core.definition.identifier import quoted  # MariaDB quotes names as Spark does
 from airflow_mv_provider.core.secret import without
 from airflow_mv_provider.exceptions import (
     ConnectionUnknownError,
@@ -38,10 +39,17 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, check_names
+from airflow_mv_provider.sources.jdbc.dialect import (
+    Found,
+    Reading,
+    ServerDialect,
+    check_exact,
+    check_known,
+    check_names,
+)
 from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
-from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column, quoted
+from airflow_mv_provider.sources.jdbc.mariadb_types import Field, column
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.spark.causes.databases import locked, silent, too_slow, without_tls
 
@@ -74,9 +82,10 @@ _AUTHORS = (1052, 1054, 1060, 1064, 1111, 1140, 1166, 1222, 1241, 1242, 1248, 13
 _GONE = (1053, 1927, 2006, 2013)  # the server shuts down, was killed, or is not there any more
 
 
-class MariaDb(Dialect):
+class MariaDb(ServerDialect):
     """A table or a query of a MariaDB database."""
 
+    _quoted = staticmethod(quoted)
     obstacle = "MariaDB is read by one connection: changed rows, their number and all keys would be of different times"
 
     def __init__(self, source: Jdbc, credentials: Credentials) -> None:
@@ -97,13 +106,13 @@ class MariaDb(Dialect):
 
     def inspect(self) -> Found:
         """See `Dialect`."""
-        with self._errors(), self._connect() as connection:
+        with self.errors(), self._connect() as connection:
             return self._found(connection)
 
     def hold(self) -> Reading:
         """See `Dialect`; what is held are locks: the rows are those of the reader's own, later snapshot."""
         self.release()
-        with self._errors():
+        with self.errors():
             self._holder = connection = self._connect()
             found = self._found(connection)
         mine = self._credentials
@@ -131,16 +140,9 @@ class MariaDb(Dialect):
 
     def check(self) -> None:
         """See `Dialect`."""
-        with self._errors():
+        with self.errors():
             if self._holder is not None:
                 self._holder.ping(reconnect=False)
-
-    def release(self) -> None:
-        """See `Dialect`."""
-        if self._holder is not None:
-            with suppress(Exception):  # it may have been ended
-                self._holder.close()
-            self._holder = None
 
     def _connect(self) -> Connection[Any]:
         """Return a connection in a transaction with a snapshot; closing it ends the transaction."""
@@ -184,11 +186,6 @@ class MariaDb(Dialect):
         if self._tls == "require":
             found.verify_mode = ssl.CERT_NONE
         return found
-
-    def _relation(self) -> str:
-        if self._source.query is not None:
-            return f"({self._source.query}\n)"
-        return ".".join(quoted(part) for part in (self._source.table or "").split("."))
 
     def _found(self, connection: Connection[Any]) -> Found:
         return Found(self._frontier(connection), self._columns(connection), self._num_bytes(connection))
@@ -255,22 +252,9 @@ class MariaDb(Dialect):
             found = cursor.fetchone()
         return None if found is None or found[0] is None else int(found[0])
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Translate PyMySQL's errors; they are raised from None, because a connection's error may quote its address."""
-        is_holding = self._holder is not None
-        try:
-            yield
-        except MvError:
-            self.release()
-            raise
-        except Exception as error:
-            self.release()
-            message = without(self._credentials.secrets, str(error.args[-1] if error.args else error))
-            found = _translated(error, message, self._source.read_timeout, is_holding=is_holding)
-            if found is None:
-                raise
-            raise found from None
+    def _translated(self, error: Exception, *, is_holding: bool) -> MvError | None:
+        message = without(self._credentials.secrets, str(error.args[-1] if error.args else error))
+        return _translated(error, message, self._source.read_timeout, is_holding=is_holding)
 
 
 def _session(connection: Connection[Any]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_mv_provider.core.definition.identifier import quoted  # MariaDB quotes names as Spark does
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text
 
 # Types of columns as the protocol numbers them; and marks that it gives beside them.
@@ -151,11 +152,6 @@ def _text(name: str, text: str, it: str, kind: str, charset: str | None) -> Colu
     lossy = f"CONCAT(CAST({it} AS BINARY), x'FF')"
     sent = f"CASE WHEN {is_same} THEN CAST({converted} AS BINARY) WHEN {it} IS NOT NULL THEN {lossy} END"
     return from_text(name, sent, kind, _UTF_8)
-
-
-def quoted(name: str) -> str:
-    """Return a name as MariaDB quotes it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _as_is(name: str, sql: str, kind: str) -> Column:

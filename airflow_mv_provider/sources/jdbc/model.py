@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from airflow_mv_provider.core.definition.source import ConnectionId, Ingested, Part, Source, requires_type
@@ -46,6 +39,7 @@ class Jdbc(Source):
     first = "conn_id"
     not_content = Source.not_content | {"split", "fetch_size", "read_timeout", "unchanged", "changes", "overlap"}
     not_content |= {"ingestion"}
+    omitted = frozenset({"ingestion"})
 
     type: Literal["jdbc"] = "jdbc"
     conn_id: ConnectionId = Field(
@@ -105,12 +99,6 @@ class Jdbc(Source):
     )
 
     ingestion: SkipJsonSchema[Ingested | None] = Field(default=None, description="Set by `type: output`.")
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Stored definitions lack it, and keep their hash.
-        found: dict[str, Any] = serialized(self)
-        return {name: value for name, value in found.items() if value is not None or name != "ingestion"}
 
     @property
     def change_method(self) -> Literal["none", "xmin", "watermark"]:

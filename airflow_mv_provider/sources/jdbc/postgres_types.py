@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_mv_provider.sources.jdbc.dialect import quoted
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
 
 _AS_THEY_ARE = {
@@ -130,8 +131,3 @@ def _guarded(name: str, it: str, fits: str, value: str, kind: str) -> str:
     """
     raises = f"('{marked(name)}' || left({it}::text, 40))::{kind}"
     return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
-
-
-def quoted(name: str) -> str:
-    """Return a name as PostgreSQL quotes it."""
-    return '"' + name.replace('"', '""') + '"'

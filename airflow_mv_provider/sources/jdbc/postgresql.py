@@ -17,8 +17,7 @@ table, or an expression such as now() in a view, so these are compared each time
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,16 +29,18 @@ from airflow_mv_provider.sources.jdbc.dialect import (
     FollowedDialect,
     Found,
     Reading,
+    ServerDialect,
     check_exact,
     check_known,
     check_names,
     parts,
+    quoted,
 )
 from airflow_mv_provider.sources.jdbc.exact import Column
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.jdbc.postgres_errors import translated
-from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, KINDS, Kind, quoted
+from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH, KINDS, Kind
 from airflow_mv_provider.sources.jdbc.row_versions import TABLE, UNIQUE, obstacle_between, written_since
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Exported(Protocol):
     def snapshot(self) -> str | None: ...
 
 
-class PostgreSql(FollowedDialect):
+class PostgreSql(ServerDialect, FollowedDialect):
     """A table or a query of a PostgreSQL database.
 
     shared : reads in this snapshot, instead of one of its own
@@ -193,13 +194,6 @@ class PostgreSql(FollowedDialect):
             if self._holder is not None:
                 _row(self._holder, "SELECT 1")
 
-    def release(self) -> None:
-        """See `Dialect`."""
-        if self._holder is not None:
-            with suppress(Exception):  # it may have been ended
-                self._holder.close()
-            self._holder = None
-
     def lock(self, connection: Connection[Any]) -> None:
         """Lock the tables behind the source against TRUNCATE and ALTER, until the transaction ends."""
         self._described(connection)
@@ -241,12 +235,10 @@ class PostgreSql(FollowedDialect):
         return {name: self._credentials.options[name] for name in _SSL if name in self._credentials.options}
 
     def _relation(self) -> str:
-        if self._source.query is not None:
-            return f"({self._source.query}\n)"
-        table = self._source.table or ""
-        if "." not in table:
+        table = self._source.table
+        if table is not None and "." not in table:
             raise DefinitionError("source", f"table {table!r} has no schema.", hint=f"Write public.{table}.")
-        return ".".join(quoted(part) for part in table.split("."))
+        return super()._relation()
 
     def _described(self, connection: Connection[Any]) -> Sequence[Described]:
         # Prepared, so that the server refuses a second statement in the author's text.
@@ -367,23 +359,9 @@ class PostgreSql(FollowedDialect):
         bound = EPOCH[kind][0] if kind in EPOCH else "{}"
         return it, parts(int(least), int(most), split.parts, bound)
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Translate psycopg's errors; they are raised from None, because a connection's error may quote its address."""
-        is_holding = self._holder is not None
-        try:
-            yield
-        except MvError:
-            self.release()
-            raise
-        except Exception as error:
-            self.release()
-            found = translated(
-                error, without(self._credentials.secrets, str(error)), self._source.read_timeout, is_holding=is_holding
-            )
-            if found is None:
-                raise
-            raise found from None
+    def _translated(self, error: Exception, *, is_holding: bool) -> MvError | None:
+        message = without(self._credentials.secrets, str(error))
+        return translated(error, message, self._source.read_timeout, is_holding=is_holding)
 
 
 def _row(

@@ -28,7 +28,15 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.credentials import Credentials
-from airflow_mv_provider.sources.jdbc.dialect import Dialect, Found, Reading, check_exact, check_known, check_names
+from airflow_mv_provider.sources.jdbc.dialect import (
+    Dialect,
+    Found,
+    Reading,
+    check_exact,
+    check_known,
+    check_names,
+    quoted,
+)
 from airflow_mv_provider.sources.jdbc.exact import Column, from_text, marked
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
 from airflow_mv_provider.sources.jdbc.model import Jdbc
@@ -91,11 +99,6 @@ class Sqlite(Dialect):
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(f"{self._file.as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_S, isolation_level=None)
-
-    def _relation(self) -> str:
-        if self._source.query is not None:
-            return f"({self._source.query}\n)"
-        return ".".join(_quoted(part) for part in (self._source.table or "").split("."))
 
     def _columns(self, connection: sqlite3.Connection) -> tuple[tuple[Column, ...], bool]:
         """Return the columns, and whether the source is a plain table; a moment at which no other process writes."""
@@ -176,7 +179,7 @@ def _column(name: str, kind: str, encoding: str, *, rounds: bool) -> Column:
         encoding: That of the file's texts.
         rounds: A whole number may become the nearest DOUBLE, because the definition's `columns` has that type.
     """
-    it = _quoted(name)
+    it = quoted(name)
     if kind in _TYPES_OF:
         fits = _TYPES_OF[kind].format(it=it)
         if kind == "DOUBLE" and not rounds:
@@ -201,10 +204,6 @@ def _guarded(name: str, fits: str, value: str) -> str:
 
     json_extract raises for a path that is none, with its text.
     """
-    it = _quoted(name)
+    it = quoted(name)
     raises = f"json_extract('{{}}', '{marked(name)}' || typeof({it}))"
     return f"CASE WHEN {it} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {raises} END"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

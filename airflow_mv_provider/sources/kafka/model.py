@@ -6,18 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from airflow_mv_provider.core.definition.problems import nearest
-from airflow_mv_provider.core.definition.source import ConnectionId, Ingested, Part, Source, requires_type
+from airflow_mv_provider.core.definition.source import ConnectionId, Ingested, Source, SparsePart, requires_type
 from airflow_mv_provider.sources.files.model import OPTIONS, option_value
 
 Format = Literal["json", "csv", "avro", "protobuf"]
@@ -27,8 +20,6 @@ _CSV = OPTIONS["csv"] - {"header", "comment", "encoding", "charset", "multiLine"
 # What each format needs to be decoded.
 _NEEDS: Mapping[str, str] = {"json": "schema", "csv": "schema", "avro": "schema_file", "protobuf": "schema_file"}
 _MESSAGE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
-# Fields that stored definitions lack: left out where they are not set, so that those definitions keep their hash.
-_NEWER = ("schema_file", "message", "options", "record_key", "registry", "max_records", "ingestion")
 # Options of Spark's reader that read without an end, other topics, or other offsets than those that are pinned.
 _OF_SPARK = re.compile(
     r"subscribe(pattern)?|assign|(starting|ending)(offsets(bytimestamp.*)?|timestamp)|failondataloss|groupidprefix"
@@ -78,8 +69,10 @@ def _option_values(options: object) -> object:
     return {k: option_value(k, v) for k, v in options.items()} if isinstance(options, dict) else options
 
 
-class RecordKey(Part):
+class RecordKey(SparsePart):
     """How the keys of records are encoded, where that is not as in their values."""
+
+    omitted = frozenset({"message"})
 
     format: Format = Field(description="How keys are encoded.")
     schema_: str | None = Field(
@@ -96,11 +89,6 @@ class RecordKey(Part):
         _check_encoding(self)
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_message(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = serialized(self)
-        return {name: value for name, value in found.items() if value is not None or name != "message"}
-
 
 class Kafka(Source):
     """A topic, of which each refresh reads what came since the last publish, up to an end that is pinned before."""
@@ -110,6 +98,7 @@ class Kafka(Source):
     first = "topic"
     # Another address of the same cluster is the same source; which cluster answers is part of the frontier.
     not_content = Source.not_content | {"conn_id", "complete", "ingestion", "max_records", "read_timeout"}
+    omitted = frozenset({"schema_file", "message", "options", "record_key", "registry", "max_records", "ingestion"})
 
     type: Literal["kafka"] = "kafka"
     watermark: None = Field(default=None, description="A topic cannot have one.")
@@ -193,11 +182,6 @@ class Kafka(Source):
             if _OF_SPARK.fullmatch(low):
                 raise ValueError(f"{str(name)[:60]}: what is read is pinned by each refresh, from where the last ended")
         return data
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        found: dict[str, Any] = serialized(self)
-        return {name: value for name, value in found.items() if value or name not in _NEWER}
 
     @property
     def paths(self) -> tuple[str, ...]:
