@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
-from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.frontier import BatchDescription, Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.published import Published
