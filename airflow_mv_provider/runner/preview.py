@@ -17,7 +17,7 @@ from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.guard import Counts, judge
+from airflow_mv_provider.core.guard import Counts, refusals
 from airflow_mv_provider.core.location import What, Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress.chunk import WHOLE
@@ -114,14 +114,16 @@ def preview(
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
-        refusal = judge(
+        refused = refusals(
             *(table.definition.guards, total, overrides),
             is_everything=is_whole,
             num_partitions=changed_partitions(found.partitions),
             usual=context.store.usual(table, table.definition.guards, is_whole=is_whole),
             nulls=found.evaluated.nulls,
         )
-        reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
+        reason = refresh.choice.reason
+        if refused:
+            reason = f"guard {refused[0].guard} would refuse: {refused[0].problem}"
         if broken := why_refused(found.evaluated.checks):
             reason = f"a check would refuse: {broken}"
         if subject is not None:
