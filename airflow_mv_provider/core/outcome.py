@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -199,6 +199,3 @@ def exit_code(report: RefreshReport) -> int:
     if report.error.code == ArgumentError.code:
         return EXIT_USAGE
     return EXIT_RETRY if report.error.is_transient else EXIT_PERSON
-
-
-REPORT_FIELDS = tuple(f.name for f in fields(RefreshReport))

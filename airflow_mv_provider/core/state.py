@@ -92,16 +92,6 @@ class RefreshState:
         return self.phase is not Phase.NORMAL and not self.is_lease_live and not self.is_held
 
 
-def is_lease_live(now_ms: int, expires_ms: int, length_ms: int) -> bool:
-    """True if a lease of this length is held now.
-
-    A lease starts `length_ms` before it expires. A start that lies more than `length_ms` in the future shows that the
-    clock was set back after the grant. Such a lease does not count, or a dead owner would hold its table until the
-    clock reaches that time again. A live owner renews its lease, and the new one counts.
-    """
-    return expires_ms - 2 * length_ms < now_ms < expires_ms
-
-
 def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool:
     """True if main provably equals what the last publish left.
 
