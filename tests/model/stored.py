@@ -457,11 +457,11 @@ class Stored:
         return True
 
     def commit_recorded(self, own: Own, chunks: tuple[RecordedChunk, ...], version: int) -> bool:
-        numbers = sorted(chunk.number for chunk in chunks)
+        [chunk] = chunks
         merging, counts = self.store.merging, total(chunks)
-        if not self._write(lambda: merging.record_committed(self._own(own), numbers, version, counts, 0)):
+        if not self._write(lambda: merging.record_committed(self._own(own), chunk.number, version, counts, 0)):
             return False
-        self.done = tuple(replace(c, committed_version=version) if c.number in numbers else c for c in self.done)
+        self.done = tuple(replace(c, committed_version=version) if c.number == chunk.number else c for c in self.done)
         return True
 
     def discard(self, own: Own, *, is_published: bool, has_stragglers: bool, keeps_rows: bool) -> bool:

@@ -162,9 +162,7 @@ class Merging:
             case Move.DONE:
                 version, num_bytes = check.published[-1].version, check.bytes_added
                 with durable(Write.COMMITTED):
-                    self._work.store.merging.record_committed(
-                        self._work.own, [chunk.number], version, counts, num_bytes
-                    )
+                    self._work.store.merging.record_committed(self._work.own, chunk.number, version, counts, num_bytes)
             case Move.START_OVER:
                 self._start_over(check, counts)
             case Move.MERGE:
