@@ -27,10 +27,10 @@ from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
+from airflow_mv_provider.runner.attempt import logging_failed_deletions
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import Base, base_of, pinned, read_with_retry
 from airflow_mv_provider.runner.steps.checking import referenced
-from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.error_table import rejected_events
 from airflow_mv_provider.runner.steps.recording import recorded_chunks
 from airflow_mv_provider.runner.steps.sampling import sample_of
