@@ -64,7 +64,7 @@ class HoldReport:
 
     Attributes:
         id: Names what was shown; a decision may name it, so that it is about nothing else.
-        decision: "approved" or "rejected"; None while it is undecided.
+        decision: "approved", "without deletes", "rejected" or "superseded"; None while it is undecided.
     """
 
     id: str
