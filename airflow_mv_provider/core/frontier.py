@@ -1,4 +1,4 @@
-"""The state of a source, and the counter that stands for it.
+"""The state of a source, the counter that stands for it, and the next batch: what one refresh brings into main.
 
 A `Frontier` identifies a source's state; each kind of source has its own, in `sources/<kind>/frontier.py`, or has none.
 A `Binding` maps one value of this package's counter to one frontier; it is durable before anything is read at it.
@@ -74,6 +74,27 @@ class Binding:
 
     upper: int
     frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDescription:
+    """Source versions [lower, upper) that a refresh publishes: main is at `lower`, then at `upper`. Never empty."""
+
+    lower: int
+    upper: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lower < self.upper:
+            raise ValueError(f"a batch needs 0 <= lower < upper, got [{self.lower}, {self.upper})")
+
+
+def mint(desired: int, persisted: int) -> BatchDescription | None:
+    """Describe the next batch, or None while there is nothing to publish.
+
+    desired, persisted : exclusive upper bounds, in source versions
+    source             : "mint", Materialize `src/compute/src/sink/materialized_view.rs`
+    """
+    return BatchDescription(lower=persisted, upper=desired) if desired > persisted else None
 
 
 def desired_upper(newest: Binding | None, frontier: Frontier, persisted: int, *, must_compare: bool) -> int:

@@ -128,27 +128,6 @@ def _median(values: Sequence[float]) -> float | None:
     return None if len(known) < _MIN_KNOWN else median(known)
 
 
-def judge(
-    guards: Guards,
-    counts: Counts,
-    overrides: Collection[str] = (),
-    *,
-    is_everything: bool = True,
-    num_partitions: int = 0,
-    usual: Usual = NOTHING_USUAL,
-    nulls: Sequence[NullCount] = (),
-) -> Refusal | None:
-    """Return the first guard that refuses, or None when the difference may be published; see `refusals`."""
-    found = refusals(
-        *(guards, counts, overrides),
-        is_everything=is_everything,
-        num_partitions=num_partitions,
-        usual=usual,
-        nulls=nulls,
-    )
-    return next(iter(found), None)
-
-
 def refusals(
     guards: Guards,
     counts: Counts,

@@ -147,7 +147,7 @@ def table_workspaces(warehouse: str, table_uuid: str) -> str:
     return f"{warehouse.rstrip('/')}/{MARKER}/{table_uuid}"
 
 
-def refresh_id_of(path: str, warehouse: str, table_uuid: str) -> str | None:
+def refresh_id_of(path: str, table_uuid: str) -> str | None:
     """Return the refresh whose workspace holds `path`, or None if it lies in none."""
     _, found, rest = path.partition(f"/{MARKER}/{table_uuid}/")
     first = rest.removeprefix(f"{_KEPT}/").split("/", 1)[0]

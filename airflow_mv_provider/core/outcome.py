@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -68,7 +68,7 @@ class HoldReport:
 
     Attributes:
         id: Names what was shown; a decision may name it, so that it is about nothing else.
-        decision: "approved" or "rejected"; None while it is undecided.
+        decision: "approved", "without deletes", "rejected" or "superseded"; None while it is undecided.
     """
 
     id: str
@@ -203,6 +203,3 @@ def exit_code(report: RefreshReport) -> int:
     if report.error.code == ArgumentError.code:
         return EXIT_USAGE
     return EXIT_RETRY if report.error.is_transient else EXIT_PERSON
-
-
-REPORT_FIELDS = tuple(f.name for f in fields(RefreshReport))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_FROM, _BELOW = (4, 0), (4, 3)  # as in pyproject.toml
+REQUIRED = "pyspark[connect]>=4.0.1,<4.3"  # as in pyproject.toml
+_FROM, _BELOW = (4, 0), (4, 3)
 _NEEDED = f"{_FROM[0]}.{_FROM[1]} to {_BELOW[0]}.{_BELOW[1] - 1}"
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit, is_untouched_since, last_of_ours
-from airflow_mv_provider.core.frontier import Frontier
+from airflow_mv_provider.core.frontier import BatchDescription, Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress.published import Published
@@ -91,16 +90,6 @@ class RefreshState:
     def is_owner_dead(self) -> bool:
         """True if a refresh is unfinished and its owner's lease has expired."""
         return self.phase is not Phase.NORMAL and not self.is_lease_live and not self.is_held
-
-
-def is_lease_live(now_ms: int, expires_ms: int, length_ms: int) -> bool:
-    """True if a lease of this length is held now.
-
-    A lease starts `length_ms` before it expires. A start that lies more than `length_ms` in the future shows that the
-    clock was set back after the grant. Such a lease does not count, or a dead owner would hold its table until the
-    clock reaches that time again. A live owner renews its lease, and the new one counts.
-    """
-    return expires_ms - 2 * length_ms < now_ms < expires_ms
 
 
 def is_main_as_published(state: RefreshState, commits: Sequence[Commit]) -> bool:

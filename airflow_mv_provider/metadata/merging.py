@@ -141,16 +141,14 @@ class Merging(StorePart):
         is_mine = (Attempt.refresh_id == own.refresh_id, Attempt.epoch == own.epoch)
         db.execute(update(Attempt).where(*is_mine).values(chunks=Attempt.chunks + number))
 
-    def record_committed(
-        self, own: Ownership, numbers: Sequence[int], version: int, counts: Counts, bytes_main: int
-    ) -> None:
-        """Record that main contains these chunks since `version`, and count their changes exactly once."""
-        mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number.in_(numbers))
+    def record_committed(self, own: Ownership, number: int, version: int, counts: Counts, bytes_main: int) -> None:
+        """Record that main contains a chunk since `version`, and count its changes exactly once."""
+        mine = (ChunkRow.refresh_id == own.refresh_id, ChunkRow.number == number)
         with claimed(self.engine, own, claim.hold(own, Phase.MERGING), self._now()) as db:
             is_new = ChunkRow.committed_version.is_(None)
             if db.execute(update(ChunkRow).where(*mine, is_new).values(committed_version=version)).rowcount:
-                of_these = (Progress.refresh_id == own.refresh_id, Progress.chunk.in_(numbers))
-                db.execute(update(Progress).where(*of_these).values(is_completed=True))
+                of_chunk = (Progress.refresh_id == own.refresh_id, Progress.chunk == number)
+                db.execute(update(Progress).where(*of_chunk).values(is_completed=True))
                 figures = added(counts, bytes_main)
                 db.execute(update(Refresh).where(Refresh.id == own.refresh_id).values(**figures))
 

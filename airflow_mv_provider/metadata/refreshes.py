@@ -8,12 +8,11 @@ from sqlalchemy import Connection, select, true
 from sqlalchemy.sql.expression import ColumnElement
 
 from airflow_mv_provider.core.approval.check import CheckResult
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.definition.kinds import frontier_from_json
 from airflow_mv_provider.core.definition.schema import Column
 from airflow_mv_provider.core.definition.table import RefreshableTable
-from airflow_mv_provider.core.frontier import Binding, NoFrontier
+from airflow_mv_provider.core.frontier import BatchDescription, Binding, NoFrontier
 from airflow_mv_provider.core.guard import NullCount
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.progress.partition import WHOLE_TABLE

@@ -57,7 +57,12 @@ def is_around(location: str) -> ColumnElement[bool]:
 
 
 def is_lease_live(expires_ms: Any, length_ms: Any, now: ColumnElement[int]) -> ColumnElement[bool]:
-    """Return the condition that a lease is held now; `core.state.is_lease_live` in SQL."""
+    """Return the condition that a lease of this length is held now.
+
+    A lease starts `length_ms` before it expires. A start that lies more than `length_ms` in the future shows that the
+    clock was set back after the grant. Such a lease does not count, or a dead owner would hold its table until the
+    clock reaches that time again. A live owner renews its lease, and the new one counts.
+    """
     return and_(expires_ms - 2 * length_ms < now, expires_ms > now)
 
 

@@ -38,6 +38,7 @@ from airflow_mv_provider.exceptions import (
     RefreshInProgressError,
     RefreshPausedError,
 )
+from airflow_mv_provider.metadata.store import Store
 from airflow_mv_provider.runner.assessment import assess
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
@@ -92,6 +93,26 @@ def begin(
     if isinstance(found, RefreshReport):
         context.store.queue.leave(caller.key)  # the caller has its report; `Store.acquire` removes a ticket itself
     return found
+
+
+def run(
+    context: Context, name: str, caller: Caller, request: Request, substitute: Substitute | None = None
+) -> RefreshReport:
+    """Begin a refresh and work on it to its end; the report lists the refreshes that were ended for dead owners.
+
+    raises : as `begin`, and every other error of a refresh
+    """
+    acquired = begin(context, name, caller, request, substitute)
+    if isinstance(acquired, RefreshReport):
+        return with_recovered(context.store, acquired)
+    Recoverer(context).work(acquired.table, acquired.own, caller)
+    return replace(context.store.report(acquired.own.refresh_id), recovered=acquired.recovered)
+
+
+def with_recovered(store: Store, report: RefreshReport) -> RefreshReport:
+    """Return the last recovered refresh's report if it was published, else `report`; both list all recovered."""
+    last = store.report(report.recovered[-1]) if report.recovered else report
+    return replace(last, recovered=report.recovered) if last.outcome is Outcome.PUBLISHED else report
 
 
 def _keeps_from_beginning(error: MvError, request: Request) -> bool:

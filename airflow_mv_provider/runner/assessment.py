@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Units
 from airflow_mv_provider.core.fence import Commit
-from airflow_mv_provider.core.frontier import Frontier, desired_upper, fingerprint
+from airflow_mv_provider.core.frontier import BatchDescription, Frontier, desired_upper, fingerprint, mint
 from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import Scope, stale_scope
@@ -117,7 +116,7 @@ def _assess(
     elif published is not None and must_compare is None:
         changes = source.changes(published.frontier, frontier)
     upper = desired_upper(newest, frontier, state.published_upper, must_compare=reason is not None)
-    batch = mint(upper, state.published_upper, None)
+    batch = mint(upper, state.published_upper)
     if batch is None:
         return Assessment(frontier, commits, scope, None, Choice("skip", "the source and the table are unchanged"))
     if reason is None and changes is not None and changes.at_most == 0:

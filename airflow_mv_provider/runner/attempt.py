@@ -10,7 +10,8 @@ what happens to the refresh then.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -28,7 +29,6 @@ from airflow_mv_provider.exceptions import (
     one_line,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.conclusion import conclude
 from airflow_mv_provider.runner.steps.error_table import ErrorTable
 from airflow_mv_provider.runner.steps.fencing import FencedMain
@@ -263,3 +263,19 @@ def _named(chunk: Chunk) -> str:
         return "the whole table"
     first, last = chunk.partitions[0], chunk.partitions[-1]
     return f"partition {first}" if first == last else f"{len(chunk.partitions)} partitions, {first} to {last}"
+
+
+@contextmanager
+def logging_failed_deletions(table: str) -> Iterator[None]:
+    """Log an MvError of a file deletion instead of raising it: a file that stays must not block the table.
+
+    No database row refers to such files, and a sweep tries again.
+
+    raises : InterruptedRefreshError, LeaseLostError
+    """
+    try:
+        yield
+    except (InterruptedRefreshError, LeaseLostError):
+        raise
+    except MvError as error:
+        log.warning("%s: files of a refresh were not removed; `amv recover` tries again. %s", table, error)

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 from airflow_mv_provider.core.approval.check import ALL, PART, why_refused
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.definition import schema
-from airflow_mv_provider.core.definition.evolution import evolved
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.frontier import Frontier
-from airflow_mv_provider.core.guard import Counts, judge
+from airflow_mv_provider.core.guard import Counts, refusals
 from airflow_mv_provider.core.location import What, Workspace
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_report
 from airflow_mv_provider.core.progress.chunk import WHOLE
@@ -28,14 +27,14 @@ from airflow_mv_provider.core.scope.scope import check_scope
 from airflow_mv_provider.core.state import Caller, Ownership, RefreshRecord, RefreshState, TableRecord
 from airflow_mv_provider.core.strategy import Choice, is_copied
 from airflow_mv_provider.exceptions import MvError, StreamReloadError
+from airflow_mv_provider.runner.attempt import logging_failed_deletions
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import Base, base_of, pinned, read_with_retry
 from airflow_mv_provider.runner.steps.checking import referenced
-from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
-from airflow_mv_provider.runner.steps.error_table import former_version
+from airflow_mv_provider.runner.steps.error_table import rejected_events
 from airflow_mv_provider.runner.steps.recording import recorded_chunks
 from airflow_mv_provider.runner.steps.sampling import sample_of
-from airflow_mv_provider.runner.steps.work import Places, events_at, lazily, rows_at
+from airflow_mv_provider.runner.steps.work import Places, events_at, evolution_of, lazily, rows_at
 from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import conflicts, delta, rejected, storage
 from airflow_mv_provider.spark.compare import feed, hashing, keys, whole
@@ -114,14 +113,16 @@ def preview(
             lease.check()  # if the lease was lost, a sweep may have deleted the compared files
         total = sum((p.counts for p in found.partitions), Counts())
         is_whole = scope.is_everything and table.definition.frozen_before is None
-        refusal = judge(
+        refused = refusals(
             *(table.definition.guards, total, overrides),
             is_everything=is_whole,
             num_partitions=changed_partitions(found.partitions),
             usual=context.store.usual(table, table.definition.guards, is_whole=is_whole),
             nulls=found.evaluated.nulls,
         )
-        reason = f"guard {refusal.guard} would refuse: {refusal.problem}" if refusal else refresh.choice.reason
+        reason = refresh.choice.reason
+        if refused:
+            reason = f"guard {refused[0].guard} would refuse: {refused[0].problem}"
         if broken := why_refused(found.evaluated.checks):
             reason = f"a check would refuse: {broken}"
         if subject is not None:
@@ -183,9 +184,7 @@ def _differences(
     exists, notes = main.properties() is not None, tuple[str, ...]()
     if exists:
         existing = schema.columns_of(delta.schema_of(context.spark, table.main).jsonValue())
-        fixed = (*definition.key, *definition.partition_by)
-        policy, on_lost = definition.schema_policy, definition.on_lost_column
-        evolution = evolved(table.name, columns, existing, policy, fixed, on_lost)
+        evolution = evolution_of(definition, columns, existing)
         columns, notes = evolution.columns, evolution.notes
     layout = Layout(definition, columns, refresh.scope)
     places = Places()
@@ -238,9 +237,7 @@ def _rejected(
     definition, path = table.definition, workspace.at("errors", 0)
     if definition.errors is not None and definition.source_kind.is_log:
         errors = Main(main.spark, table.main.errors, table.uuid)
-        version = None if base is None or errors.properties() is None else former_version(main, errors, base.version)
-        former = None if version is None else rejected.former_events(errors, version, definition)
-        found = source.log.rejected(events_at(source, refresh.frontier, base, lazily), definition.key, former)
+        found = rejected_events(source, events_at(source, refresh.frontier, base, lazily), main, errors, base)
         return rejected.keep_events(found, definition, path)
     marked = source.rejected(refresh.frontier)
     return Rejected() if marked is None else rejected.collect(marked, definition, path)

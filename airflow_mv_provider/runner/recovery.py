@@ -40,10 +40,9 @@ from airflow_mv_provider.exceptions import (
     SealBrokenError,
 )
 from airflow_mv_provider.report_text.refresh_text import recovered_text
-from airflow_mv_provider.runner.attempt import Attempt
+from airflow_mv_provider.runner.attempt import Attempt, logging_failed_deletions
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
-from airflow_mv_provider.runner.steps.cleaning import logging_failed_deletions
 from airflow_mv_provider.runner.steps.work import Work
 from airflow_mv_provider.runner.sweeping import sweep
 from airflow_mv_provider.spark import storage

@@ -66,7 +66,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
@@ -167,11 +166,7 @@ class Refresher:
         """
         if request.read_only:
             return preview(self._context, self.store.table(name), caller, request)
-        acquired = self.begin(name, caller, request)
-        if isinstance(acquired, RefreshReport):
-            return self._with_recovered(acquired)
-        self._recoverer.work(acquired.table, acquired.own, caller)
-        return replace(self.store.report(acquired.own.refresh_id), recovered=acquired.recovered)
+        return admission.run(self._context, name, caller, request)
 
     def plan(self, name: str, request: Request = AS_USUAL) -> RefreshPlan:
         """Return what a refresh would do now and the strategies that it could use; write nothing, read no row.
@@ -416,7 +411,7 @@ class Refresher:
         """Begin a refresh as an ended one was begun, and work on it up to phase `until`."""
         acquired = self.begin(self._context.table_of(refresh).name, caller, of_refresh(refresh))
         if isinstance(acquired, RefreshReport):
-            return self._with_recovered(acquired)
+            return admission.with_recovered(self.store, acquired)
         self._recoverer.work(acquired.table, acquired.own, caller, until)
         return self._handed_on(acquired.own, until)
 
@@ -424,11 +419,6 @@ class Refresher:
         if until is not Phase.NORMAL:
             self.store.park(own, until_ms=self.settings.handover_ms)
         return self.store.report(own.refresh_id)
-
-    def _with_recovered(self, report: RefreshReport) -> RefreshReport:
-        """Return the last recovered refresh's report if it was published, else `report`; both list all recovered."""
-        last = self.store.report(report.recovered[-1]) if report.recovered else report
-        return replace(last, recovered=report.recovered) if last.outcome is Outcome.PUBLISHED else report
 
 
 def _is_reached(until: Phase, phase: Phase) -> bool:

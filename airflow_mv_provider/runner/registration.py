@@ -20,14 +20,23 @@ def register(store: Store, settings: Settings, definition: RefreshableTable) -> 
 
     raises : UnsafeLocationError, TableConflictError, SettingError
     """
-    warehouse = warehouse_of(settings)
-    location = main_location(warehouse, definition.name)
-    for path in definition.source.paths:
-        check_apart(location, source_location(path, warehouse, settings.source_roots))
+    warehouse, location = place_of(settings, definition)
     if definition.catalog_name is not None:
         _check_free(store, definition)
     with durable(Write.REGISTER):
         return store.registry.register(definition, warehouse=warehouse, location=location)
+
+
+def place_of(settings: Settings, definition: RefreshableTable) -> tuple[str, str]:
+    """Return the warehouse of the settings, and where main of a table lies in it, apart from the table's sources.
+
+    raises : SettingError, if no warehouse is set; UnsafeLocationError
+    """
+    warehouse = warehouse_of(settings)
+    location = main_location(warehouse, definition.name)
+    for path in definition.source.paths:
+        check_apart(location, source_location(path, warehouse, settings.source_roots))
+    return warehouse, location
 
 
 def warehouse_of(settings: Settings) -> str:

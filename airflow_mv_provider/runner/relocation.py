@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from airflow_mv_provider.core.location import check_apart, main_location, source_location
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.rejections import in_progress
 from airflow_mv_provider.core.state import Caller, TableRecord
@@ -23,13 +22,13 @@ from airflow_mv_provider.exceptions import (
     MetadataUnavailableError,
     MvError,
     RefreshPausedError,
-    SettingError,
     TableConflictError,
 )
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.crash_points import Write, durable
 from airflow_mv_provider.runner.identity import identity_at
 from airflow_mv_provider.runner.recovery import Recoverer
+from airflow_mv_provider.runner.registration import place_of
 from airflow_mv_provider.runner.steps.naming import follow
 from airflow_mv_provider.spark.delta import UUID_PROPERTY, Main
 from airflow_mv_provider.spark.errors import translated
@@ -53,7 +52,8 @@ def relocate(context: Context, name: str, caller: Caller, *, is_old_gone: bool =
                   still does, or the new one belongs to another table
     """
     table = context.store.table(name)
-    new = _at_the_warehouse(context, table)
+    warehouse, location = place_of(context.settings, table.definition)
+    new = replace(table, warehouse=warehouse, location=location)
     if new.location == table.location:
         follow(Main(context.spark, table.main, table.uuid), table)  # a relocation may have died before that
         return Relocated(name, table.location, table.location)
@@ -96,16 +96,6 @@ def relocate_all(
                 raise
             problems[table.name] = error
     return tuple(moved), problems
-
-
-def _at_the_warehouse(context: Context, table: TableRecord) -> TableRecord:
-    warehouse = context.settings.warehouse
-    if warehouse is None:
-        raise SettingError("warehouse", "none is set.", hint="Give --warehouse DIR or set AMV_WAREHOUSE.")
-    location = main_location(warehouse, table.name)
-    for path in table.definition.source.paths:
-        check_apart(location, source_location(path, warehouse, context.settings.source_roots))
-    return replace(table, warehouse=warehouse, location=location)
 
 
 def _check_moved(context: Context, table: TableRecord, new: TableRecord, *, is_old_gone: bool) -> None:

@@ -57,9 +57,9 @@ class Server:
         return f"{self.address}/;token={self.token}"
 
 
-def log_file(environ: Mapping[str, str] = os.environ) -> Path:
+def log_file() -> Path:
     """Return the file that the server's output is written to."""
-    return default_home(environ) / "airflow_mv_server.log"
+    return default_home() / "airflow_mv_server.log"
 
 
 def running(environ: Mapping[str, str] = os.environ) -> Server | None:

@@ -120,7 +120,7 @@ class TableSource:
         return None if self.table.source_kind.lists_upserts else self.table.source.watermark
 
     def rejected(self, frontier: Frontier) -> rejected.RejectedRecords | None:
-        """Return the records that cannot be rows of main, as `rejected.bad` does.
+        """Return the records that cannot be rows of main, as `rejected.rejected_records` does.
 
         Returns:
             None if the table has no error table, the source's columns are unknown, or it is a log.

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import pyspark
 
 from airflow_mv_provider.core.jvm_zone import in_english
 from airflow_mv_provider.spark.session import (
@@ -19,6 +16,7 @@ from airflow_mv_provider.spark.session import (
     log_settings,
     warm_start,
 )
+from airflow_mv_provider.spark.warm_start import spark_home
 
 TOKEN_VARIABLE = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # nosec B105  # a name; Spark and PySpark both read it
 
@@ -65,13 +63,9 @@ class ConnectServer:
         }
         options = [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
         main = "org.apache.spark.sql.connect.service.SparkConnectServer"
-        return [str(_spark_home() / "bin" / "spark-submit"), "--class", main, *options]
+        return [str(spark_home() / "bin" / "spark-submit"), "--class", main, *options]
 
     def environment(self, token: str | None = None) -> dict[str, str]:
         """Return the environment to run it in: this process's, and a token that its clients have to present."""
         ours = {name: value for name, value in in_english(os.environ).items() if name != "SPARK_CONNECT_MODE_ENABLED"}
-        return ours | {"SPARK_HOME": str(_spark_home())} | ({TOKEN_VARIABLE: token} if token else {})
-
-
-def _spark_home() -> Path:
-    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+        return ours | {"SPARK_HOME": str(spark_home())} | ({TOKEN_VARIABLE: token} if token else {})

@@ -200,10 +200,9 @@ class Main:
         mapping = _MAPPING if schema.are_mapped(schema.columns_of(kind.jsonValue())) else {}
         features = {"delta.enableDeletionVectors": "true"} | mapping | dict(more or {})
         properties = {UUID_PROPERTY: self.table_uuid, **features}
-        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         create = f"CREATE TABLE IF NOT EXISTS {self.ref.sql} ({columns}) USING delta{partitions} "
         with self._or_created():
-            self.spark.sql(f"{create} TBLPROPERTIES ({pairs})")
+            self.spark.sql(f"{create} {_tblproperties(properties)}")
         if (found := detail(self.spark, self.ref)) is not None:
             return found
         # A creator that died left a log without a commit. CREATE treats that as an existing table, a write does not.
@@ -260,9 +259,8 @@ class Main:
 
     def enable(self, properties: Mapping[str, str]) -> None:
         """Set table properties of main; its rows and columns stay unchanged."""
-        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
         with writing_to(str(self.ref)):
-            self.spark.sql(f"ALTER TABLE {self.ref.sql} SET TBLPROPERTIES ({pairs})")
+            self.spark.sql(f"ALTER TABLE {self.ref.sql} SET {_tblproperties(properties)}")
 
     def log(self, since: int | None = None) -> list[Commit]:
         """Return main's newest commits, newest first.
@@ -340,3 +338,8 @@ class Main:
             at_ms=None if row.timestamp is None else round(row.timestamp.timestamp() * 1000),
             parameters=dict(row.operationParameters or {}),
         )
+
+
+def _tblproperties(properties: Mapping[str, str]) -> str:
+    pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+    return f"TBLPROPERTIES ({pairs})"

@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH, in_english
 from airflow_mv_provider.core.secret import of_connect_address, without
-from airflow_mv_provider.core.spark_versions import packages_problem, spark_problem
+from airflow_mv_provider.core.spark_versions import REQUIRED, packages_problem, spark_problem
 from airflow_mv_provider.exceptions import DependencyError, EngineError, SettingError
 from airflow_mv_provider.spark.causes.connect import of_refusal
 from airflow_mv_provider.spark.packages import delta_packages, packages
@@ -288,7 +288,7 @@ def _check_installed() -> None:
         again += f' then pip install "pyspark[connect]=={installed}" "pyspark-client=={installed}".'
         raise DependencyError("Spark", f"{problem}.", hint=again)
     if (problem := spark_problem(pyspark.__version__)) is not None:
-        raise DependencyError("Spark", f"PySpark has {problem}.", hint='pip install "pyspark[connect]>=4.0,<4.3".')
+        raise DependencyError("Spark", f"PySpark has {problem}.", hint=f'pip install "{REQUIRED}".')
 
 
 def _version_of(package: str) -> str | None:

@@ -164,7 +164,7 @@ def leftovers(spark: SparkSession, warehouse: str, table_uuid: str) -> list[Left
     """Return what refreshes have left behind, one `Leftover` per refresh id."""
     found: dict[str, Leftover] = {}
     for path, written_ms in _files_with_times(spark, table_workspaces(warehouse, table_uuid)):
-        if refresh_id := refresh_id_of(path, warehouse, table_uuid):
+        if refresh_id := refresh_id_of(path, table_uuid):
             before, is_of_kept = found.get(refresh_id, Leftover(refresh_id, False, False, 0)), is_kept(path, table_uuid)
             found[refresh_id] = Leftover(
                 refresh_id,

@@ -134,7 +134,7 @@ def _cache() -> Path:
 
 
 def _key(packages: str) -> str:
-    at, home = java(), _home()
+    at, home = java(), spark_home()
     facts = [packages, pyspark.__version__, *_files(home / "jars"), os.environ.get("PYSPARK_SUBMIT_ARGS", "")]
     with suppress(OSError, ValueError):
         facts.append(_defaults().read_text(encoding="utf-8"))
@@ -152,12 +152,13 @@ def is_default(name: str) -> bool:
     return False
 
 
-def _home() -> Path:
+def spark_home() -> Path:
+    """Return where Spark is installed: SPARK_HOME, or what PySpark brings."""
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def _defaults() -> Path:
-    return Path(os.environ.get("SPARK_CONF_DIR") or _home() / "conf") / "spark-defaults.conf"
+    return Path(os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf") / "spark-defaults.conf"
 
 
 def _files(directory: Path) -> list[str]:

@@ -14,9 +14,9 @@ from airflow_mv_provider import DeltaSource, Query
 from airflow_mv_provider.core.approval.difference import RowChange
 from airflow_mv_provider.core.approval.hold import Hold
 from airflow_mv_provider.core.approval.sample import Sample
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.cost import Estimate
 from airflow_mv_provider.core.definition.source import Source
+from airflow_mv_provider.core.frontier import BatchDescription
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.phase import Phase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import BatchDescription
 from airflow_mv_provider.core.state import Caller, RefreshRecord
 from airflow_mv_provider.core.strategy import Choice
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier

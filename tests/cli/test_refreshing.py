@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import psutil
 import pytest
 
-from airflow_mv_provider.core.outcome import REPORT_FIELDS, Outcome
+from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from tests.cli.elsewhere import wait_for_the_lease
 from tests.conftest import read_independently
 from tests.metadata.rows import acquired
@@ -55,7 +56,7 @@ def test_refresh_reports_what_it_did(amv, orders):
     said = amv("refresh", "orders", "--json")
 
     assert said.code == 0
-    assert set(said.document) == set(REPORT_FIELDS) - {"error"}
+    assert set(said.document) == {each.name for each in fields(RefreshReport)} - {"error"}
     assert (said.document["outcome"], said.document["rows_inserted"]) == ("published", 40)
     assert [p["rows_inserted"] for p in said.document["partitions"]] == [10, 10, 10, 10]
     assert "orders MERGING: publishing" in said.err

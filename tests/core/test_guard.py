@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_mv_provider.core.definition.guards import Guards
-from airflow_mv_provider.core.guard import NAMES, Counts, NullCount, PastRefresh, Usual, judge, usual
+from airflow_mv_provider.core.guard import NAMES, Counts, NullCount, PastRefresh, Refusal, Usual, refusals, usual
+
+
+def first_refusal(guards: Guards, counts: Counts, *overrides: Collection[str], **known: Any) -> Refusal | None:
+    return next(iter(refusals(guards, counts, *overrides, **known)), None)
+
 
 FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
 
@@ -46,18 +54,18 @@ FULL = Counts(desired=70, main=100, inserted=0, updated=5, deleted=30)
         (Counts(0, 0, 0, 0, 0), {"allow_empty": True}, (), None),
     ],
 )
-def test_judge(counts, guards, overrides, refused_by):
-    refusal = judge(Guards(**guards), counts, overrides)
+def test_first_refusal(counts, guards, overrides, refused_by):
+    refusal = first_refusal(Guards(**guards), counts, overrides)
 
     assert (refusal.guard if refusal else None) == refused_by
 
 
 def test_refusal_says_what_was_expected_and_found():
-    too_many = judge(Guards(max_deleted_fraction=0.25), Counts(5_000, 10_000, 0, 0, 5_000))
-    shifted = judge(Guards(max_updated_fraction=0.5), Counts(1_000, 1_000, 0, 1_000, 0))
-    grown = judge(Guards(max_inserted_fraction=0.5), Counts(3_000, 1_000, 2_000, 0, 0))
-    few = judge(Guards(min_rows=900), Counts(800, 1_000, 0, 0, 200))
-    nothing = judge(Guards(), Counts(0, 10_000, 0, 0, 10_000))
+    too_many = first_refusal(Guards(max_deleted_fraction=0.25), Counts(5_000, 10_000, 0, 0, 5_000))
+    shifted = first_refusal(Guards(max_updated_fraction=0.5), Counts(1_000, 1_000, 0, 1_000, 0))
+    grown = first_refusal(Guards(max_inserted_fraction=0.5), Counts(3_000, 1_000, 2_000, 0, 0))
+    few = first_refusal(Guards(min_rows=900), Counts(800, 1_000, 0, 0, 200))
+    nothing = first_refusal(Guards(), Counts(0, 10_000, 0, 0, 10_000))
 
     assert too_many.problem == "5,000 of the table's 10,000 rows would be deleted (50.0%; the guard allows 25.0%)."
     assert shifted.problem == "1,000 of the table's 1,000 rows would be changed (100.0%; the guard allows 50.0%)."
@@ -80,12 +88,12 @@ def test_every_guard_can_be_overridden_by_its_field():
 def test_partitions_that_change_are_counted_unless_main_is_empty(num_partitions, main, is_refused):
     guards = Guards(max_changed_partitions=3)
 
-    found = judge(guards, Counts(desired=100, main=main), num_partitions=num_partitions)
+    found = first_refusal(guards, Counts(desired=100, main=main), num_partitions=num_partitions)
 
     assert (found.problem if found else None) == (
         "rows would be changed in 4 partitions; the guard allows 3." if is_refused else None
     )
-    assert judge(guards, Counts(desired=100, main=main), NAMES, num_partitions=num_partitions) is None
+    assert first_refusal(guards, Counts(desired=100, main=main), NAMES, num_partitions=num_partitions) is None
 
 
 @pytest.mark.parametrize(
@@ -136,16 +144,16 @@ def test_change_is_refused_beside_the_usual_one(changed, changes, is_refused):
     guards = Guards(max_changed_fraction={"usual": 3}, max_deleted_fraction=1.0)
 
     for counts in (Counts(10**10, 10**10, updated=changed), Counts(10**10 + changed, 10**10, inserted=changed)):
-        found = judge(guards, counts, usual=Usual(changes))
+        found = first_refusal(guards, counts, usual=Usual(changes))
         assert (found.guard if found else None) == ("max_changed_fraction" if is_refused else None)
-    assert judge(guards, Counts(changed, 0, inserted=changed), usual=Usual(changes)) is None, "a first load"
+    assert first_refusal(guards, Counts(changed, 0, inserted=changed), usual=Usual(changes)) is None, "a first load"
 
 
 def test_changes_of_all_kinds_are_judged_together():
     counts, would = Counts(10_000, 10_000, 300, 1_000, 300), "would be inserted, changed or deleted"
 
-    unusual = judge(Guards(max_changed_fraction={"usual": 3}), counts, usual=Usual(200))
-    too_many = judge(Guards(max_changed_fraction=0.15), counts)
+    unusual = first_refusal(Guards(max_changed_fraction={"usual": 3}), counts, usual=Usual(200))
+    too_many = first_refusal(Guards(max_changed_fraction=0.15), counts)
 
     assert unusual.problem == (
         f"1,600 rows of, or beside, the table's 10,000 rows {would}, usually 200; the guard allows 3 times as many."
@@ -153,7 +161,7 @@ def test_changes_of_all_kinds_are_judged_together():
     assert too_many.problem == (
         f"1,600 rows of, or beside, the table's 10,000 rows {would} (16.0%; the guard allows 15.0%)."
     )
-    assert judge(Guards(max_changed_fraction=0.16), counts) is None
+    assert first_refusal(Guards(max_changed_fraction=0.16), counts) is None
 
 
 USUALLY = Usual(900, inserted=200, updated=400, deleted=300, partitions=2, num_rows=10_000, null_fractions={"a": 0.01})
@@ -188,11 +196,13 @@ BEFORE = 100_000
 def test_each_kind_of_change_is_judged_against_what_is_usual(guard, counts, problem):
     guards = Guards(**{"max_deleted_fraction": 1.0, guard: {"usual": 3}})
 
-    found = judge(guards, counts, usual=USUALLY)
+    found = first_refusal(guards, counts, usual=USUALLY)
 
     assert (found.problem if found else None) == problem
-    assert judge(guards, counts, [guard], usual=USUALLY) is None
-    assert judge(guards, Counts(counts.desired, 0, inserted=counts.desired), usual=USUALLY) is None, "a first load"
+    assert first_refusal(guards, counts, [guard], usual=USUALLY) is None
+    assert first_refusal(guards, Counts(counts.desired, 0, inserted=counts.desired), usual=USUALLY) is None, (
+        "a first load"
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,7 +218,7 @@ def test_until_it_is_known_what_is_usual_the_default_applies(done, guard, is_fix
     change = {"deleted": 31, "updated": 0, "inserted": 0} if done == "deleted" else {done: 100}
     counts = Counts(100 + change.get("inserted", 0) - change.get("deleted", 0), 100, **change)
 
-    found = judge(guards, counts)
+    found = first_refusal(guards, counts)
 
     assert (found.problem if found else None) == (
         "31 of the table's 100 rows would be deleted (31.0%; the guard allows 30.0%)." if is_fixed else None
@@ -226,7 +236,7 @@ def test_hundred_rows_are_always_allowed_where_none_are_usual(guard):
             "max_updated_fraction": Counts(1000, 1000, updated=number),
             "max_inserted_fraction": Counts(1000 + number, 1000, inserted=number),
         }[guard]
-        found = judge(guards, counts, usual=never)
+        found = first_refusal(guards, counts, usual=never)
         assert (found is not None) == is_refused
     assert "usually 0; the guard allows 1 times as many" in found.problem
 
@@ -236,25 +246,25 @@ def test_rows_are_judged_against_the_usual_number(num_rows, is_refused):
     guards = Guards(min_rows={"usual": 0.9}, max_deleted_fraction=1.0)
     counts = Counts(num_rows, num_rows)
 
-    found = judge(guards, counts, usual=USUALLY)
+    found = first_refusal(guards, counts, usual=USUALLY)
 
     assert (found.problem if found else None) == (
         "the source has 8,999 rows, usually 10,000; the guard requires 0.9 of them." if is_refused else None
     )
-    assert judge(guards, counts) is None, "nothing is known"
-    assert judge(guards, counts, usual=USUALLY, is_everything=False) is None
+    assert first_refusal(guards, counts) is None, "nothing is known"
+    assert first_refusal(guards, counts, usual=USUALLY, is_everything=False) is None
 
 
 @pytest.mark.parametrize(("num_partitions", "is_refused"), [(6, False), (7, True)])
 def test_partitions_are_judged_against_the_usual_number(num_partitions, is_refused):
     guards, counts = Guards(max_changed_partitions={"usual": 3}), Counts(100, 100, updated=7)
 
-    found = judge(guards, counts, usual=USUALLY, num_partitions=num_partitions)
+    found = first_refusal(guards, counts, usual=USUALLY, num_partitions=num_partitions)
 
     assert (found.problem if found else None) == (
         "rows would be changed in 7 partitions, usually in 2; the guard allows 3 times as many." if is_refused else None
     )
-    assert judge(guards, counts, num_partitions=num_partitions) is None, "nothing is known"
+    assert first_refusal(guards, counts, num_partitions=num_partitions) is None, "nothing is known"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +283,7 @@ def test_partitions_are_judged_against_the_usual_number(num_partitions, is_refus
 def test_nulls_are_judged_against_the_usual_fraction(nulls, problem):
     guards = Guards(max_null_fraction={"A": {"usual": 3}, "b": {"usual": 3}})
 
-    found = judge(guards, Counts(1, 1), usual=USUALLY, nulls=[nulls])
+    found = first_refusal(guards, Counts(1, 1), usual=USUALLY, nulls=[nulls])
 
     assert (found.problem if found else None) == problem
 
@@ -317,15 +327,15 @@ def test_guards_say_what_they_have_to_know(guards, of_changes, needs_history):
 def test_nulls_are_judged_whatever_changes(nulls, problem, counts):
     guards = Guards(max_null_fraction={"amount": 0.01, "mail": 0})
 
-    found = judge(guards, counts, nulls=nulls)
+    found = first_refusal(guards, counts, nulls=nulls)
 
     assert (found.problem if found else None) == problem
-    assert judge(guards, counts, ["max_null_fraction"], nulls=nulls) is None
-    assert judge(Guards(), counts, nulls=nulls) is None
+    assert first_refusal(guards, counts, ["max_null_fraction"], nulls=nulls) is None
+    assert first_refusal(Guards(), counts, nulls=nulls) is None
 
 
 def test_part_of_a_table_may_have_fewer_rows_than_the_whole():
-    assert judge(Guards(min_rows=100), Counts(5, 5, 0, 0, 0), is_everything=False) is None
+    assert first_refusal(Guards(min_rows=100), Counts(5, 5, 0, 0, 0), is_everything=False) is None
 
 
 COUNTS = st.builds(Counts, *[st.integers(0, 2**40)] * 5)
@@ -345,7 +355,7 @@ def test_more_deletes_never_pass_where_fewer_were_refused(main, deleted, fractio
     guards = Guards(max_deleted_fraction=fraction)
     deleted = min(deleted, main)
 
-    fewer = judge(guards, Counts(desired=1, main=main, deleted=deleted // 2))
-    more = judge(guards, Counts(desired=1, main=main, deleted=deleted))
+    fewer = first_refusal(guards, Counts(desired=1, main=main, deleted=deleted // 2))
+    more = first_refusal(guards, Counts(desired=1, main=main, deleted=deleted))
 
     assert fewer is None or more is not None

@@ -281,7 +281,7 @@ def test_anything_else_is_no_workspace_and_cannot_be_deleted(table_uuid, refresh
     ],
 )
 def test_file_is_known_by_the_refresh_it_belongs_to(path, expected):
-    assert refresh_id_of(path, "/wh", UUID) == expected
+    assert refresh_id_of(path, UUID) == expected
 
 
 def test_what_is_kept_lies_apart_from_the_workspace_that_is_removed_after_the_publish():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -13,7 +14,6 @@ from airflow_mv_provider.core.outcome import (
     EXIT_PERSON,
     EXIT_RETRY,
     EXIT_USAGE,
-    REPORT_FIELDS,
     ErrorReport,
     Outcome,
     PartitionReport,
@@ -109,7 +109,7 @@ def test_failed_report_adds_the_error():
 
     facts = json.loads(json.dumps(report.to_json()))
 
-    assert set(facts) == set(REPORT_FIELDS)
+    assert set(facts) == {each.name for each in fields(RefreshReport)}
     assert {"code", "message", "hint"} <= set(facts["error"])
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.batch import BatchDescription
 from airflow_mv_provider.core.definition.table import changed_fields
+from airflow_mv_provider.core.frontier import BatchDescription
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.queue import Waiter, ahead_of, joinable, may_join, turn
 from airflow_mv_provider.core.scope.request import Request, parse_request

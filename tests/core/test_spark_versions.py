@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_mv_provider.core.spark_versions import packages_problem, spark_problem
+from airflow_mv_provider.core.spark_versions import REQUIRED, packages_problem, spark_problem
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def test_range_is_that_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (demanded,) = (each for each in project["dependencies"] if each.startswith("pyspark["))
 
-    assert demanded == "pyspark[connect]>=4.0.1,<4.3"
+    assert demanded == REQUIRED
     assert spark_problem("4.2.99") is None
     assert spark_problem("4.3") is not None
 

@@ -16,7 +16,6 @@ from airflow_mv_provider.core.state import (
     Admission,
     admit,
     is_fenced_by_last_publish,
-    is_lease_live,
     is_main_as_published,
     next_epoch,
 )
@@ -174,15 +173,3 @@ def test_epoch_right_after_the_last_publish_needs_no_fence(state, commits, epoch
 def test_main_that_is_not_trusted_is_not_as_published():
     assert not is_main_as_published(replace(AS_PUBLISHED, is_main_trusted=False), [PUBLISH])
     assert not is_main_as_published(replace(AS_PUBLISHED, published_version=None), [PUBLISH])
-
-
-@given(now=st.integers(0, 2**41), given_ms=st.integers(0, 2**41), length_ms=st.integers(1, 2**32))
-def test_lease_is_live_for_its_length_and_none_from_the_future_is(now, given_ms, length_ms):
-    is_live = is_lease_live(now, given_ms + length_ms, length_ms)
-
-    assert is_live is (-length_ms < now - given_ms < length_ms)
-
-
-@given(st.integers(0, 2**41), st.integers(0, 2**41))
-def test_lease_of_no_length_is_none(now, expires_ms):
-    assert not is_lease_live(now, expires_ms, 0)

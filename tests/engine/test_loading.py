@@ -75,6 +75,22 @@ def test_killed_load_is_ended_by_the_next_refresh_which_brings_back_the_own_rows
 
 
 @pytest.mark.in_test_all
+def test_load_tells_which_dead_refresh_it_has_ended(table, at_point):
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    at_point("acquire.after", die)
+    with pytest.raises(KeyboardInterrupt):
+        table.refresh(force=True)
+    dead = table.store.state(1).refresh_id
+    table.clock.pass_ms(table.settings.lease_ms + 1)
+
+    report = load(table)
+
+    assert (report.outcome, report.recovered, table.rows()) == (Outcome.PUBLISHED, (dead,), table.other)
+
+
+@pytest.mark.in_test_all
 def test_guards_judge_it_and_a_person_may_have_to(table):
     table.write("SELECT id, 'a' AS v FROM range(2)", path="backfill/orders")
     with pytest.raises(GuardRefusedError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import BatchDescription
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport
 from airflow_mv_provider.core.phase import Phase

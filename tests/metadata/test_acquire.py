@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from airflow_mv_provider.core.batch import BatchDescription
-from airflow_mv_provider.core.frontier import Binding
+from airflow_mv_provider.core.frontier import BatchDescription, Binding
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Ownership, Renewal

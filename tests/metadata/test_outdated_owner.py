@@ -31,7 +31,7 @@ METHODS = {
     "record_chunk": (Phase.MERGING, lambda store, own: store.merging.record_chunk(own, FIRST)),
     "record_committed": (
         Phase.MERGING,
-        lambda store, own: store.merging.record_committed(own, [0], 7, Counts(1, 1, 1), 5),
+        lambda store, own: store.merging.record_committed(own, 0, 7, Counts(1, 1, 1), 5),
     ),
     "record_kept": (
         Phase.MERGING,

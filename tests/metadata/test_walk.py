@@ -404,7 +404,7 @@ def test_steps_together_read_as_many_partitions_as_there_are(store, table):
                 store.merging.record_chunk(own, recorded(chunk.number, *found), is_progressive=True)
                 done = store.done_after(own.refresh_id, done, [chunk.number])
                 store.chunks(own.refresh_id, [chunk.number])
-                store.merging.record_committed(own, [chunk.number], 6, Counts(7, 0, 7, 0, 0), 1)
+                store.merging.record_committed(own, chunk.number, 6, Counts(7, 0, 7, 0, 0), 1)
                 done = store.done_after(own.refresh_id, done, [chunk.number])
             assert done == store.done(own.refresh_id)
             assert len(done.committed) == len(chunks)

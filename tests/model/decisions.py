@@ -12,7 +12,6 @@ from typing import Any
 from airflow_mv_provider.core import claim, plan
 from airflow_mv_provider.core.approval import hold
 from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection
-from airflow_mv_provider.core.batch import mint
 from airflow_mv_provider.core.claim import Claim
 from airflow_mv_provider.core.fence import Commit as CoreCommit
 from airflow_mv_provider.core.fence import (
@@ -28,7 +27,7 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.frontier import Binding, desired_upper
+from airflow_mv_provider.core.frontier import Binding, desired_upper, mint
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.progress import history as core_history
 from airflow_mv_provider.core.queue import turn
@@ -219,7 +218,7 @@ def minted(
     )
     newest = Binding(len(bindings), DeltaFrontier("source", bindings[-1])) if bindings else None
     upper = desired_upper(newest, DeltaFrontier("source", source), row.upper, must_compare=must_compare is not None)
-    batch = mint(upper, row.upper, None)
+    batch = mint(upper, row.upper)
     return None if batch is None else (batch.upper, source)
 
 

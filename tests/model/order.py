@@ -375,7 +375,7 @@ def _published(design: Design, fx: Effects, worker: Worker) -> Stepped:
     return _written(worker, f"writes: version {version} is published", is_written=is_written)
 
 
-# -- runner/steps/conclusion, cleaning ---------------------------------------------------------------------------------
+# -- runner/steps/conclusion, runner/attempt ---------------------------------------------------------------------------
 
 
 def _conclude(design: Design, fx: Effects, worker: Worker) -> Stepped:

@@ -14,7 +14,6 @@ from typing import Any
 from airflow_mv_provider.core import plan
 from airflow_mv_provider.core.approval import hold
 from airflow_mv_provider.core.approval.hold import Decision, is_outdated, keeps_rows, why_held
-from airflow_mv_provider.core.batch import BatchDescription, mint
 from airflow_mv_provider.core.fence import (
     Commit,
     CommitNote,
@@ -31,7 +30,7 @@ from airflow_mv_provider.core.fence import (
     overtaken_by,
     whole_publish,
 )
-from airflow_mv_provider.core.frontier import desired_upper
+from airflow_mv_provider.core.frontier import BatchDescription, desired_upper, mint
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome, error_report, outcome_of
 from airflow_mv_provider.core.phase import Ending, Phase, Recovery, is_cancellable, on_failure, on_takeover
@@ -112,9 +111,7 @@ class Stored:
         )
         newest = self.store.newest_binding(self.world.table.id)
         frontier, must = DeltaFrontier("source", pin), must_compare is not None
-        batch = mint(
-            desired_upper(newest, frontier, seen.published_upper, must_compare=must), seen.published_upper, None
-        )
+        batch = mint(desired_upper(newest, frontier, seen.published_upper, must_compare=must), seen.published_upper)
         return None if batch is None else (batch.upper, pin)
 
     def next_epoch(self, seen: RefreshState) -> int:
@@ -460,11 +457,11 @@ class Stored:
         return True
 
     def commit_recorded(self, own: Own, chunks: tuple[RecordedChunk, ...], version: int) -> bool:
-        numbers = sorted(chunk.number for chunk in chunks)
+        [chunk] = chunks
         merging, counts = self.store.merging, total(chunks)
-        if not self._write(lambda: merging.record_committed(self._own(own), numbers, version, counts, 0)):
+        if not self._write(lambda: merging.record_committed(self._own(own), chunk.number, version, counts, 0)):
             return False
-        self.done = tuple(replace(c, committed_version=version) if c.number in numbers else c for c in self.done)
+        self.done = tuple(replace(c, committed_version=version) if c.number == chunk.number else c for c in self.done)
         return True
 
     def discard(self, own: Own, *, is_published: bool, has_stragglers: bool, keeps_rows: bool) -> bool:

@@ -261,9 +261,7 @@ def published_obstacle(state: RefreshState, commits: Sequence[Commit]) -> str | 
     return "the table's log does not have the last publish: it was made again, or restored from a copy"
 
 
-def source_obstacle(
-    publish: RefreshRecord | None, *, has_pin: bool, nondeterminism_reason: str | None = None
-) -> str | None:
+def source_obstacle(publish: RefreshRecord | None, *, has_pin: bool) -> str | None:
     """Return why the source cannot be read as it was published; None if nothing is known that prevents it.
 
     publish : the refresh that published last; None if the history does not have it
@@ -275,9 +273,7 @@ def source_obstacle(
         return "the table was last published by a rollback or a load, not from its source"
     if publish.definition.source_kind.is_log and not publish.definition.source.is_complete:
         return "a log that is not `complete` is read once, and not again from its start"
-    return (
-        None if nondeterminism_reason is None else f"the source cannot be read again as it was: {nondeterminism_reason}"
-    )
+    return None
 
 
 def of_history(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from airflow_mv_provider.core.definition.table import RefreshableTable
@@ -19,6 +19,11 @@ def definition_of_rollback(table: TableRecord) -> RefreshableTable:
     return RefreshableTable.model_validate(table.definition.to_json() | simple)
 
 
+def definition_of_itself(table: TableRecord) -> RefreshableTable:
+    """Return the definition of a comparison whose source is main itself: as of a rollback, without an error table."""
+    return definition_of_rollback(table).model_copy(update={"errors": None})
+
+
 def is_rollback(definition: RefreshableTable, table: TableRecord) -> bool:
     """True if a refresh with this definition rolls main back.
 
@@ -28,8 +33,9 @@ def is_rollback(definition: RefreshableTable, table: TableRecord) -> bool:
     return source | {"type": definition.source_kind.name} == _source(table)
 
 
-def with_sensitive(definition: RefreshableTable, names: Iterable[str]) -> RefreshableTable:
-    """Return the definition with these columns, which are main's, among its sensitive ones."""
+def with_sensitive(definition: RefreshableTable, table: TableRecord, columns: Collection[str]) -> RefreshableTable:
+    """Return a definition that hides also those of main's columns that are sensitive by now."""
+    names = (name for name in table.definition.sensitive if name in columns)
     return definition.model_copy(update={"sensitive": tuple(dict.fromkeys([*definition.sensitive, *names]))})
 
 

@@ -65,13 +65,6 @@ class Forecast:
         """True if the table is late already."""
         return self.late_ms is None or self.late_ms < self.now_ms
 
-    @property
-    def is_late_before_next(self) -> bool:
-        """True if the next run, as far as is known, ends only after the table is late."""
-        if self.next_run_ms is None or self.late_ms is None:
-            return self.is_late
-        return max(self.next_run_ms, self.now_ms) + (self.takes_ms or 0) > self.late_ms
-
 
 def forecast(
     as_of_ms: int | None, now_ms: int, target_s: int, next_run_ms: int | None, durations_ms: Sequence[int]

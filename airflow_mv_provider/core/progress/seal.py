@@ -89,8 +89,3 @@ class Seal:
     @property
     def num_rows(self) -> int:
         return sum(p.num_rows for p in self.partitions)
-
-    @property
-    def digest(self) -> int:
-        """The xor of all rows' hashes."""
-        return self.totals.digest

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from airflow_mv_provider.core.approval import audit as core
 from airflow_mv_provider.core.approval.audit import Against, Audit, Compared, Finding
-from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback, with_sensitive
+from airflow_mv_provider.core.approval.rolled_back import definition_of_itself, with_sensitive
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.core.fence import Commit
@@ -89,7 +89,7 @@ def audit(context: Context, name: str, caller: Caller, request: Request) -> Audi
     state = store.state(table.id)
     if state.published_version is None:
         raise NotPublishedError(name, "the table was never published: there is nothing to compare.")
-    check_scope(request.scope, _as_published(table), state.partition_type)
+    check_scope(request.scope, definition_of_itself(table), state.partition_type)
     with translated(name):
         work = _begun(context, table, caller, request)
         found = _main_is_gone() if work is None else (_with_published(work), _with_source(work), *_with_history(work))
@@ -117,7 +117,7 @@ def _begun(context: Context, table: TableRecord, caller: Caller, request: Reques
         return None
     columns = schema.columns_of(delta.schema_of(main.spark, main.ref).jsonValue())
     if set(table.definition.partition_by) <= {column.name for column in columns}:
-        check_values(main.spark, Layout(_as_published(table), columns, request.scope))
+        check_values(main.spark, Layout(definition_of_itself(table), columns, request.scope))
     commits = main.log(store.state(table.id).published_version)
     state = store.state(table.id)
     if state.published_version is not None and commits[0].version < state.published_version:
@@ -150,7 +150,7 @@ def _with_published(work: _Work) -> Compared:
     except VersionGoneError as error:
         _check_main(work)
         return Compared(Against.PUBLISHED, Finding.UNKNOWN, what, error.problem)
-    definition = _marked(work, _as_published(_of(work, work.publish)))
+    definition = _marked(work, definition_of_itself(_of(work, work.publish)))
     frontier = frontier_at(work.context, work.table, definition, version)
     subject = Subject(definition, frontier, work.version, f"audit against {what}", (SchemaMismatchError,))
     try:
@@ -264,15 +264,8 @@ def _of(work: _Work, publish: RefreshRecord | None) -> TableRecord:
     return work.table if publish is None else replace(work.table, definition=publish.definition)
 
 
-def _as_published(table: TableRecord) -> RefreshableTable:
-    """Return the definition of a refresh whose source is main itself, without an error table."""
-    return definition_of_rollback(table).model_copy(update={"errors": None})
-
-
 def _marked(work: _Work, definition: RefreshableTable) -> RefreshableTable:
-    """Return a definition that hides also those of main's columns that are sensitive by now."""
-    names = delta.schema_of(work.main.spark, work.main.ref).names
-    return with_sensitive(definition, (name for name in work.table.definition.sensitive if name in names))
+    return with_sensitive(definition, work.table, delta.schema_of(work.main.spark, work.main.ref).names)
 
 
 def _not_compared(what: str, reason: str) -> Compared:

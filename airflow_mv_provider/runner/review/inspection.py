@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from airflow_mv_provider.core.approval.difference import Difference
 from airflow_mv_provider.core.approval.hold import Objection
-from airflow_mv_provider.core.approval.rolled_back import definition_of_rollback, with_sensitive
+from airflow_mv_provider.core.approval.rolled_back import definition_of_itself, with_sensitive
 from airflow_mv_provider.core.approval.sample import Sample
 from airflow_mv_provider.core.fence import Commit, Span, published_span
 from airflow_mv_provider.core.outcome import Outcome, PartitionReport
@@ -108,12 +108,11 @@ def _compared(
     if span.is_mixed:
         what += "; other programs have written in between"
     present = delta.schema_of(main.spark, main.ref).names
-    table, sensitive = replace(table, definition=refresh.definition), table.definition.sensitive
-    definition = definition_of_rollback(table).model_copy(update={"errors": None})
-    definition = with_sensitive(definition, (name for name in sensitive if name in present))
+    then = replace(table, definition=refresh.definition)
+    definition = with_sensitive(definition_of_itself(then), table, present)
     try:
-        subject = Subject(definition, frontier_at(context, table, definition, span.after), span.before, what)
-        report = preview(context, table, caller, Request(read_only=True, scope=refresh.scope), subject)
+        subject = Subject(definition, frontier_at(context, then, definition, span.after), span.before, what)
+        report = preview(context, then, caller, Request(read_only=True, scope=refresh.scope), subject)
     except SchemaMismatchError as error:
         raise VersionGoneError(table.name, f"the columns were different then: {error.problem}") from error
     except MvError:

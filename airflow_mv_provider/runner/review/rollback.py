@@ -20,10 +20,9 @@ from airflow_mv_provider.core.outcome import RefreshReport
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller, TableRecord
 from airflow_mv_provider.exceptions import ArgumentError, MvError, VersionGoneError
-from airflow_mv_provider.runner.admission import Substitute, begin
+from airflow_mv_provider.runner.admission import Substitute, run
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import check_can_start_over
-from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.runner.steps.error_table import former_version
 from airflow_mv_provider.spark import delta
 from airflow_mv_provider.spark.delta import Main
@@ -41,20 +40,15 @@ def roll_back(context: Context, name: str, to: str, caller: Caller, note: str) -
     raises : ArgumentError, if there is no such version; VersionGoneError, if its files or log entries are gone;
              SchemaMismatchError, if its columns cannot become main's; and every other error of a refresh
     """
-    store = context.store
-    table = store.table(name)
+    table = context.store.table(name)
     check_can_start_over(table, "a rollback")
-    version = version_of(name, to, store.history(table.id, HISTORY))
+    version = version_of(name, to, context.store.history(table.id, HISTORY))
     definition = definition_of_rollback(table)
     substitute = Substitute(definition, frontier_at(context, table, definition, version))
     check_readable(context, table, version)
     reason = f"rolled back to version {version}: {note}"
     request = Request(force=True, strategy="corrections", overrides=GUARDS, note=reason[:1000])
-    acquired = begin(context, name, caller, request, substitute)
-    if isinstance(acquired, RefreshReport):
-        return acquired
-    Recoverer(context).work(acquired.table, acquired.own, caller)
-    return store.report(acquired.own.refresh_id)
+    return run(context, name, caller, request, substitute)
 
 
 def check_readable(context: Context, table: TableRecord, version: int) -> None:

@@ -74,7 +74,7 @@ def is_needed(table: RefreshableTable) -> bool:
 def checked(work: Work, seal: Seal) -> Seal:
     """Return the seal with the results of all checks and the NULLs of guarded columns, over exactly its rows.
 
-    cost   : as `spark.evaluation.evaluated`; reads the staged copy, the source at its pin, or the staged changes
+    cost   : as `spark.quality.evaluation.evaluated`; reads the staged copy, the source at its pin or staged changes
     raises : CheckInvalidError; DefinitionError
     """
     table, layout, spark = work.definition, work.layout, work.spark

@@ -29,8 +29,10 @@ from airflow_mv_provider.exceptions import (
     VersionGoneError,
 )
 from airflow_mv_provider.runner.crash_points import Write, durable
+from airflow_mv_provider.runner.pinning import Base
 from airflow_mv_provider.runner.steps.publish import note_of
 from airflow_mv_provider.runner.steps.work import Work
+from airflow_mv_provider.sources.table_source import TableSource
 from airflow_mv_provider.spark import delta, rejected, storage
 from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
@@ -50,6 +52,18 @@ def former_version(main: Main, errors: Main, version: int) -> int | None:
         problem = f"the table's log no longer shows which records its error table had at version {version}."
         raise VersionGoneError(str(main.ref), problem)
     return found
+
+
+def rejected_events(source: TableSource, events: DataFrame, main: Main, errors: Main, base: Base | None) -> DataFrame:
+    """Return the records of a log that cannot be rows of main, with those that its error table keeps; lazy.
+
+    events : the last event of each key
+    base   : what the log is continued from; the error table's version beside main's is continued, too
+    raises : VersionGoneError, as `former_version`
+    """
+    version = None if base is None or errors.properties() is None else former_version(main, errors, base.version)
+    former = None if version is None else rejected.former_events(errors, version, source.table)
+    return source.log.rejected(events, source.table.key, former)
 
 
 class ErrorTable:
@@ -113,20 +127,9 @@ class ErrorTable:
         work = self._work
         if work.definition.errors is None:
             return Rejected()
-        version, former = self._continued(), None
-        if version is not None:
-            former = rejected.former_events(self._table, version, work.definition)
-        found = work.source.log.rejected(events, work.definition.key, former)
+        found = rejected_events(work.source, events, work.main, self._table, work.base)
         with durable(Write.COLLECTED):
             return rejected.keep_events(found, work.definition, work.workspace.at("errors", work.own.epoch))
-
-    def _continued(self) -> int | None:
-        """Return the version of the error table that a log is continued from, with main's at the last publish."""
-        work = self._work
-        base = work.base
-        if base is None or self._table.properties() is None:
-            return None
-        return former_version(work.main, self._table, base.version)
 
     def _former(self) -> Rejected:
         """Write the records into staging that the table had when main was at the version to go back to."""

@@ -146,10 +146,7 @@ class Work:
 
         raises : SchemaMismatchError
         """
-        source = schema.columns_of(self.unread_source.schema.jsonValue())
-        definition = self.definition
-        fixed = (*definition.key, *definition.partition_by)
-        return evolved(self.table.name, source, main, definition.schema_policy, fixed, definition.on_lost_column)
+        return evolution_of(self.definition, schema.columns_of(self.unread_source.schema.jsonValue()), main)
 
     def _main_columns(self) -> tuple[schema.Column, ...]:
         with translated(self.table.name):
@@ -273,6 +270,17 @@ class Places:
     def __call__(self, place: str) -> str:
         self._given[place] += 1
         return place if self._given[place] == 1 else f"{place}-{self._given[place]}"
+
+
+def evolution_of(
+    definition: RefreshableTable, source: tuple[schema.Column, ...], main: tuple[schema.Column, ...]
+) -> Evolution:
+    """Return how the source's columns are mapped to main's.
+
+    raises : SchemaMismatchError
+    """
+    fixed = (*definition.key, *definition.partition_by)
+    return evolved(definition.name, source, main, definition.schema_policy, fixed, definition.on_lost_column)
 
 
 def totals_of_main(work: Work, published: Published | None) -> dict[str, Totals] | None:

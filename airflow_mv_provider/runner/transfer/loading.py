@@ -16,10 +16,9 @@ from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.state import Caller
 from airflow_mv_provider.core.transfer.load import definition_of_load, request_of_load
 from airflow_mv_provider.exceptions import ArgumentError
-from airflow_mv_provider.runner.admission import Substitute, begin
+from airflow_mv_provider.runner.admission import Substitute, run
 from airflow_mv_provider.runner.context import Context
 from airflow_mv_provider.runner.pinning import check_can_start_over
-from airflow_mv_provider.runner.recovery import Recoverer
 from airflow_mv_provider.spark.errors import translated
 
 
@@ -31,8 +30,7 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
     cost    : as of a refresh that compares everything
     raises  : ArgumentError, UnsafeLocationError, and every other error of a refresh
     """
-    store = context.store
-    table = store.table(name)
+    table = context.store.table(name)
     definition, asked = definition_of_load(table.definition, source), request_of_load(request)
     if is_rollback(definition, table):
         raise ArgumentError(name, "the source would be the table itself.", hint="See `amv rollback`.")
@@ -42,8 +40,4 @@ def load(context: Context, name: str, source: object, caller: Caller, request: R
         if frontier.continues:
             check_can_start_over(replace(table, definition=definition), "a load")
             frontier = found.log.from_start(frontier)
-    acquired = begin(context, name, caller, asked, Substitute(definition, frontier))
-    if isinstance(acquired, RefreshReport):
-        return acquired
-    Recoverer(context).work(acquired.table, acquired.own, caller)
-    return store.report(acquired.own.refresh_id)
+    return run(context, name, caller, asked, Substitute(definition, frontier))

@@ -41,17 +41,7 @@ def test_a_table_is_late_one_target_after_its_age_begins_and_usually_takes_the_m
     found = forecast(1_000, 2_000, 60, 90_000, (10_000, 1_000, 3_000))
 
     assert found == Forecast(2_000, 61_000, 90_000, 3_000)
-    assert (found.is_late, found.is_late_before_next) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("next_run_ms", "takes_ms", "late_before"),
-    [(50_000, 10_000, False), (50_000, 11_001, True), (50_000, None, False), (None, 5_000, False), (0, 59_000, False)],
-)
-def test_the_next_run_is_in_time_if_it_ends_before_the_table_is_late(next_run_ms, takes_ms, late_before):
-    found = Forecast(1_000, 60_999, next_run_ms, takes_ms)
-
-    assert found.is_late_before_next is late_before
+    assert not found.is_late
 
 
 def test_what_was_never_refreshed_is_late_and_nobody_knows_since_when():

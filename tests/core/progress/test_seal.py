@@ -15,10 +15,10 @@ def test_seal_counts_its_rows():
 
 
 @given(st.lists(st.integers(0, 2**63 - 1), max_size=5))
-def test_seal_digest_is_the_xor_of_its_partitions(digests):
+def test_digest_of_sealed_rows_is_the_xor_of_their_partitions(digests):
     seal = Seal("s", 10, tuple(SealedPartition(str(n), 1, d) for n, d in enumerate(digests)))
 
     found = 0
     for digest in digests:
         found ^= digest
-    assert seal.digest == found
+    assert seal.totals.digest == found

@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from airflow_mv_provider.core.batch import mint
-from airflow_mv_provider.core.frontier import Binding, desired_upper
+from airflow_mv_provider.core.frontier import Binding, desired_upper, mint
 from airflow_mv_provider.core.scope.continuation import ReadFrom, obstacle, read_from
 from airflow_mv_provider.core.state import RefreshState, next_epoch
 from airflow_mv_provider.core.strategy import compare_reason
@@ -111,7 +110,7 @@ def assessed(design: Design, facts: Facts, pin: KafkaFrontier, is_reload: bool) 
         if must_compare is None and facts.base is not None and not num_offsets(spans(facts.base, pin)):
             return None
     upper = desired_upper(facts.newest, pin, facts.upper, must_compare=must_compare is not None)
-    batch = mint(upper, facts.upper, None)
+    batch = mint(upper, facts.upper)
     return None if batch is None else (batch.upper, pin)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_mv_provider.core.approval.hold import Decision
-from airflow_mv_provider.core.batch import BatchDescription
+from airflow_mv_provider.core.frontier import BatchDescription
 from airflow_mv_provider.core.guard import Counts
 from airflow_mv_provider.core.outcome import ErrorReport, Outcome
 from airflow_mv_provider.core.progress.chunk import Chunk

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_mv_provider.core.batch import BatchDescription, mint
-from airflow_mv_provider.core.frontier import Binding, Frontier, NoFrontier, desired_upper
+from airflow_mv_provider.core.frontier import BatchDescription, Binding, Frontier, NoFrontier, desired_upper, mint
 from airflow_mv_provider.sources.delta.frontier import DeltaFrontier
 
 
@@ -20,21 +19,11 @@ def test_empty_or_negative_batch_cannot_be_written_down(lower, upper):
 
 
 @pytest.mark.parametrize(
-    ("desired", "persisted", "last_lower", "read_only", "expected"),
-    [
-        (5, 3, None, False, BatchDescription(3, 5)),
-        (1, 0, None, False, BatchDescription(0, 1)),
-        (3, 3, None, False, None),
-        (2, 3, None, False, None),
-        (5, 3, None, True, None),
-        (5, 3, 3, False, None),
-        (5, 3, 4, False, None),
-        (5, 3, 2, False, BatchDescription(3, 5)),
-        (5, 3, 2, True, None),
-    ],
+    ("desired", "persisted", "expected"),
+    [(5, 3, BatchDescription(3, 5)), (1, 0, BatchDescription(0, 1)), (3, 3, None), (2, 3, None)],
 )
-def test_mint(desired, persisted, last_lower, read_only, expected):
-    assert mint(desired, persisted, last_lower, read_only=read_only) == expected
+def test_mint(desired, persisted, expected):
+    assert mint(desired, persisted) == expected
 
 
 def frontier(version: int) -> DeltaFrontier:
@@ -83,52 +72,29 @@ class History:
     """A table's counter as the database keeps it, driven in any order."""
 
     persisted: int = 0
-    in_flight: BatchDescription | None = None
     bindings: dict[int, Frontier] = field(default_factory=dict)
-    minted: list[BatchDescription] = field(default_factory=list)
 
     def mint(self, now: Frontier, *, must_compare: bool) -> BatchDescription | None:
         uppers = sorted(self.bindings)
         newest = Binding(uppers[-1], self.bindings[uppers[-1]]) if uppers else None
-        upper = desired_upper(newest, now, self.persisted, must_compare=must_compare)
-        batch = mint(upper, self.persisted, self.in_flight.lower if self.in_flight else None)
+        batch = mint(desired_upper(newest, now, self.persisted, must_compare=must_compare), self.persisted)
         if batch:
             # `acquire` leaves a binding that exists as it is: it must be this one, or the pin would be another's.
             assert self.bindings.setdefault(batch.upper, now) == now
-            self.in_flight = batch
-            self.minted.append(batch)
         return batch
 
 
-STEPS = st.one_of(
-    st.tuples(st.just("source"), st.integers(0, 3)),
-    st.tuples(st.just("mint"), st.booleans()),
-    st.tuples(st.sampled_from(["publish", "abandon"]), st.none()),
-)
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=30))
+def test_batch_is_bound_to_its_own_frontier_whatever_was_abandoned_before(steps):
+    history = History()
 
+    for version, must_compare, is_published in steps:
+        batch = history.mint(frontier(version), must_compare=must_compare)
+        if must_compare:
+            assert batch is not None
+        if batch and is_published:
+            history.persisted = batch.upper
 
-@given(st.lists(STEPS, max_size=60))
-def test_lower_never_goes_back_and_one_batch_is_in_flight(steps):
-    history, now = History(), frontier(0)
-
-    for step, argument in steps:
-        before = history.in_flight
-        match step:
-            case "source":
-                now = frontier(argument)
-            case "mint":
-                batch = history.mint(now, must_compare=argument)
-                assert batch is None or before is None
-                assert before is None or history.in_flight is before
-            case "publish" if before:
-                assert before.lower == history.persisted, "compare-and-append: nobody published in between"
-                history.persisted, history.in_flight = before.upper, None
-            case "abandon":
-                history.in_flight = None
-
-    lowers = [batch.lower for batch in history.minted]
-    assert lowers == sorted(lowers)
-    assert all(batch.lower < batch.upper for batch in history.minted)
     assert history.persisted in (0, *history.bindings)
 
 
@@ -141,6 +107,6 @@ def test_published_batches_meet_end_to_end_and_skip_what_is_unchanged(versions):
         assert (batch is None) is (seen == version)
         if batch:
             published.append(batch)
-            history.persisted, history.in_flight, seen = batch.upper, None, version
+            history.persisted, seen = batch.upper, version
 
     assert [b.lower for b in published] == [0, *(b.upper for b in published)][: len(published)]
