@@ -178,6 +178,11 @@ class LogCheck:
     stragglers: tuple[Commit, ...] = ()
 
     @property
+    def version(self) -> int:
+        """The version at which main contains the refresh; the newest one if it needed no commit."""
+        return self.published[-1].version if self.published else self.latest
+
+    @property
     def is_overwritten(self) -> bool:
         """True if the last of this refresh's commits overwrote all of main's rows instead of merging corrections."""
         return bool(self.published) and self.published[-1].operation == "WRITE"

@@ -191,10 +191,12 @@ class Reader:
         with transaction(self.engine) as db:
             return last_answer_id(db, table_id)
 
-    def publish_of(self, table_id: int, upper: int, version: int | None) -> RefreshRecord | None:
-        """Return the newest refresh that published main's `version` at `upper`; None if the history has none."""
+    def publish_of(self, state: RefreshState) -> RefreshRecord | None:
+        """Return the newest refresh that published what main has; None if the history has none."""
         query = select(RefreshRow.id).where(
-            RefreshRow.table_id == table_id, RefreshRow.upper == upper, RefreshRow.main_version == version
+            RefreshRow.table_id == state.table_id,
+            RefreshRow.upper == state.published_upper,
+            RefreshRow.main_version == state.published_version,
         )
         with transaction(self.engine) as db:
             found = db.scalar(query.order_by(RefreshRow.number.desc()).limit(1))

@@ -42,9 +42,9 @@ class Bitmap:
         columns = ", ".join(f"{quoted(alias)}.{quoted(name)}" for name in self.key)
         return f"CAST(xxhash64({columns}) & {self.num_bits - 1} AS INT)"
 
-    def may_match_sql(self, alias: str) -> str:
-        """Return the SQL condition that a row of `alias` may have one of the keys; false only if it has none."""
-        place = self.place_sql(alias)
+    def may_match_sql(self) -> str:
+        """Return the SQL condition that a row of `t` may have one of the keys; false only if it has none."""
+        place = self.place_sql("t")
         return f"getbit(get({quoted(self.variable)}, CAST({place} DIV {_WORD} AS INT)), {place} % {_WORD}) = 1"
 
 

@@ -117,7 +117,7 @@ def write(
         with bitmap_of(spark, view, of.table, num_changes) if has_bitmap else nullcontext() as keys:
             match = [f"t.{quoted(of.history.is_current)}", f"s.{ACTION} <> 'N'"]
             match += [f"t.{quoted(name)} <=> s.{quoted(name)}" for name in of.table.key]
-            match += [keys.may_match_sql("t")] if keys is not None else []
+            match += [keys.may_match_sql()] if keys is not None else []
             sql = _merge_sql(found, view, of, match, is_evolving=bool(missing))
             with found.transaction(note):
                 spark.sql(sql).collect()

@@ -121,6 +121,11 @@ def columns(names: Sequence[str]) -> list[Column]:
     return [F.col(quoted(name)) for name in names]
 
 
+def same_values(left: str, right: str, names: Sequence[str]) -> list[Column]:
+    """Return the conditions that rows of two aliases have the same values in these columns, NULL among them."""
+    return [F.col(f"{left}.{quoted(name)}").eqNullSafe(F.col(f"{right}.{quoted(name)}")) for name in names]
+
+
 def any_null(names: Sequence[str]) -> Column:
     """Return the condition that one of these columns is NULL."""
     return reduce(Column.__or__, (column.isNull() for column in columns(names)), F.lit(False))

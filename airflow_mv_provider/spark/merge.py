@@ -115,7 +115,7 @@ def merge_sql(
         match.append(is_member_sql("t", layout, touched))
     match += within_sql("t", ranges)
     if keys is not None:
-        match.append(keys.may_match_sql("t"))
+        match.append(keys.may_match_sql())
     old_hash = hashing.row_hash(layout.columns, layout.in_main("t"))
     as_expected = f"{old_hash} = s.{OLD_HASH}"
     first = quoted(layout.names[0])

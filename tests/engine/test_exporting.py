@@ -63,7 +63,6 @@ def test_version_is_exported_once_with_exactly_its_rows(table):
     assert len(list(table.out.glob("rows-*"))) == 2
 
 
-@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "point", ["export_files.before", "export_files.after", "export_manifest.before", "export_manifest.after"]
 )

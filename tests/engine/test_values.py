@@ -281,7 +281,7 @@ def test_bitmap_lets_every_key_through_and_few_others(spark, step, most_others):
     spark.sql(KEYS.format("100000")).createOrReplaceTempView("t")
 
     with bitmap_of(spark, "changed", a_table(key=["id", "name"]), num_keys) as keys:
-        passed = {row.id for row in spark.sql(f"SELECT id FROM t WHERE {keys.may_match_sql('t')}").collect()}
+        passed = {row.id for row in spark.sql(f"SELECT id FROM t WHERE {keys.may_match_sql()}").collect()}
 
     assert passed >= set(range(0, 100_000, step))
     assert len(passed) <= num_keys + most_others
@@ -298,7 +298,7 @@ def test_fullest_bitmap_lets_every_key_through_and_half_of_the_others(spark, mon
         passed = dict(
             tuple(row)
             for row in spark.sql(
-                f"SELECT id < {num_keys}, count(*) FROM t WHERE {keys.may_match_sql('t')} GROUP BY 1"
+                f"SELECT id < {num_keys}, count(*) FROM t WHERE {keys.may_match_sql()} GROUP BY 1"
             ).collect()
         )
 

@@ -123,7 +123,7 @@ def _begun(context: Context, table: TableRecord, caller: Caller, request: Reques
     if state.published_version is not None and commits[0].version < state.published_version:
         commits = main.log(state.published_version)
     version = core.audited_version(state, commits)
-    publish = store.publish_of(table.id, state.published_upper, state.published_version)
+    publish = store.publish_of(state)
     return _Work(context, table, caller, request, main, state, tuple(commits), version, publish)
 
 

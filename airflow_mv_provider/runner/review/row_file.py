@@ -40,7 +40,7 @@ def places_of(context: Context, table: TableRecord, one: OneRow, rows: Sequence[
            and has at most 1 GiB
     """
     store, state = context.store, context.store.state(table.id)
-    publish = store.publish_of(table.id, state.published_upper, state.published_version)
+    publish = store.publish_of(state)
     definition = table.definition if publish is None else publish.definition
     if not definition.source_kind.identifies_files:
         return None

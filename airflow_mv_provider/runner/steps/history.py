@@ -122,8 +122,7 @@ class HistoryTable:
 
     def _created(self, own: Versions, *, is_in_main: bool) -> dict[str, str]:
         work = self._work
-        state = work.store.state(work.table.id)
-        last = work.store.publish_of(work.table.id, state.published_upper, state.published_version)
+        last = work.store.publish_of(work.store.state(work.table.id))
         was_kept = last is not None and last.definition.history is not None
         if storage.has_files(work.spark, self._table.ref.location) or (was_kept and not is_in_main):
             raise HistoryError(

@@ -270,7 +270,7 @@ class Merging:
         return written is not None and int(written) != self._work.seal.num_rows
 
     def _publish_history(self, recorded: Sequence[RecordedChunk], check: LogCheck, *, is_exact: bool) -> None:
-        version = _version_of(check)
+        version = check.version
         is_proved = not check.is_overwritten or self._has_replaced_as_sealed
         is_exact = is_exact and is_proved and not any(chunk.is_overwrite for chunk in recorded)
         self._history.publish(recorded, check, version, has_corrections=is_exact)
@@ -289,7 +289,7 @@ class Merging:
         """
         work, before = self._work, self._work.current().num_kept
         num_kept = None if before is None and not num_unrecorded else (before or 0) + num_unrecorded
-        version = _version_of(check)
+        version = check.version
         is_continued = self._fenced.is_as_published and not work.current().merge_round
         why = self._history.why
         known, parts, are_all = self._known_from_now(recorded, check, has_unrecorded=bool(num_unrecorded))
@@ -335,7 +335,7 @@ class Merging:
             if not (is_as_sealed and work.refresh.scope.is_everything and seal.strategy != "incremental"):
                 return None, {}, True
             # All but the frozen partitions was compared; their rows are read once, or nothing would be known again.
-            frozen = self._frozen_totals(_version_of(check))
+            frozen = self._frozen_totals(check.version)
             if frozen is None:
                 return None, {}, True
             after = with_added(frozen, sealed)
@@ -395,8 +395,3 @@ class Merging:
         self._publisher = Publisher(work, self._may_stop)
         self._fenced.base = check.latest
         self._again = ()
-
-
-def _version_of(check: LogCheck) -> int:
-    """Return the version at which main contains the refresh; the newest one if it needed no commit."""
-    return check.published[-1].version if check.published else check.latest

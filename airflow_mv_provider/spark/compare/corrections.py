@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from airflow_mv_provider.core.definition import schema
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.spark.compare.hashing import HASH, row_hash
-from airflow_mv_provider.spark.layout import Layout, columns
+from airflow_mv_provider.spark.layout import Layout, columns, same_values
 
 OLD_HASH, NEW_HASH, OP, COPIES = "_mv_old_hash", "_mv_new_hash", "_mv_op", "_mv_copies"
 SIGN, _NET, _ROW, _OPS = "_mv_sign", "_mv_net", "_mv_row", "_mv_ops"
@@ -67,7 +67,7 @@ def with_values(keys: DataFrame, desired: DataFrame, layout: Layout, *, are_few:
     new, gone = keys.where(brings_row()), keys.where(~brings_row())
     new = F.broadcast(new) if are_few else new
     d, k = desired.alias("d"), new.alias("k")
-    on = [F.col(f"d.{quoted(name)}").eqNullSafe(F.col(f"k.{quoted(name)}")) for name in table.group_by]
+    on = same_values("d", "k", table.group_by)
     both = d.join(k, reduce(Column.__and__, on))
     changes = [F.col(f"k.{each.name}") for each in CHANGE_COLUMNS]
     with_rows = both.select(*changes, *(F.col(f"d.{quoted(name)}") for name in layout.names))

@@ -23,7 +23,7 @@ from airflow_mv_provider.spark import storage
 from airflow_mv_provider.spark.compare.corrections import NEW_HASH, OLD_HASH
 from airflow_mv_provider.spark.compare.hashing import HASH
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import Layout, columns
+from airflow_mv_provider.spark.layout import Layout, columns, same_values
 
 _SHARD, _ADDED, _REMOVED, _GONE, _PRINT = "_mv_shard", "_mv_added", "_mv_removed", "_mv_gone", "_mv_print"
 _LAYER = "_mv_layer"
@@ -72,7 +72,7 @@ def write_with(changes: DataFrame, layout: Layout, num_shards: int, below: Seque
     gone = F.flatten(F.collect_list(_REMOVED)).alias(_GONE)
     folded = reduce(DataFrame.unionByName, numbered).groupBy(*columns(place))
     b, o = lowest.alias("b"), folded.agg(F.aggregate(steps, empty, after).alias(_ADDED), gone).alias("o")
-    on = [F.col(f"b.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in place]
+    on = same_values("b", "o", place)
     both = b.join(o, reduce(Column.__and__, on), "full_outer")
     of_below, gone_from, plus = (F.coalesce(name, empty) for name in (f"b.{_ADDED}", f"o.{_GONE}", f"o.{_ADDED}"))
     left = F.concat(F.array_except(of_below, gone_from), plus)

@@ -15,7 +15,7 @@ from airflow_mv_provider.core.progress.partition import partition_values, unstor
 from airflow_mv_provider.exceptions import DuplicateKeyError, KeyMovedError, NullKeyError, PartitionValueError
 from airflow_mv_provider.spark import partitions
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import any_null, columns
+from airflow_mv_provider.spark.layout import any_null, columns, same_values
 
 _NUM_SAMPLES = 10
 _MAX_SUSPECTS = 1000  # hashes that more than one row has
@@ -186,5 +186,5 @@ def missing(rows: DataFrame, others: DataFrame, table: RefreshableTable) -> Data
     rows, others : (*group_by, ...)
     """
     r, o = rows.alias("r"), others.alias("o")
-    on = [F.col(f"r.{quoted(name)}").eqNullSafe(F.col(f"o.{quoted(name)}")) for name in table.group_by]
+    on = same_values("r", "o", table.group_by)
     return r.join(o, reduce(Column.__and__, on), "left_anti")

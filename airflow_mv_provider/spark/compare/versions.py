@@ -26,7 +26,7 @@ from airflow_mv_provider.core.definition.table import RefreshableTable
 from airflow_mv_provider.spark.compare import hashing
 from airflow_mv_provider.spark.compare.corrections import OP, brings_row
 from airflow_mv_provider.spark.errors import translated
-from airflow_mv_provider.spark.layout import columns, sql_type
+from airflow_mv_provider.spark.layout import columns, same_values, sql_type
 
 ACTION, AT, HOW, LATE = "_mv_action", "_mv_at", "_mv_how", "_mv_late"
 ACTION_COLUMNS = (
@@ -117,7 +117,7 @@ def actions_between(current: DataFrame, rows: DataFrame, of: Versions, *, is_all
     current = current if is_all else current.join(keys, _same_key(current, keys, of), "left_semi")
     old = _one_for_each_key(current, of).alias(_OLD)
     new = rows.alias(_NEW)
-    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
+    on = same_values("o", "n", of.table.key)
     both = old.join(new, reduce(Column.__and__, on), "full" if is_all else "right")
     had = F.col(f"o.{quoted(history.is_current)}").isNotNull()
     is_doubled = had & (F.col("o._mv_copies") > 1)  # by another program: all of them end, and one begins
@@ -181,7 +181,7 @@ def differences(versions: DataFrame, rows: DataFrame, of: Versions) -> Differenc
     history = of.history
     old = _one_for_each_key(versions.where(F.col(quoted(history.operation)) != DELETED), of).alias(_OLD)
     new = rows.select(*columns(of.names), F.lit(True).alias("_mv_there")).alias(_NEW)
-    on = [F.col(f"o.{quoted(k)}").eqNullSafe(F.col(f"n.{quoted(k)}")) for k in of.table.key]
+    on = same_values("o", "n", of.table.key)
     both = old.join(new, reduce(Column.__and__, on), "full")
     had, is_there = F.col(f"o.{quoted(history.is_current)}").isNotNull(), F.col("_mv_there").isNotNull()
     pair = (hashing.row_hash(of.columns, partial(_value_of, side)) for side in (_OLD, _NEW))
