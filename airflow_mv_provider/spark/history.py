@@ -26,8 +26,9 @@ from airflow_mv_provider.spark.delta import Main
 from airflow_mv_provider.spark.errors import translated
 from airflow_mv_provider.spark.layout import columns
 
-_NUM_INDEXED = 32  # of whose first columns Delta keeps statistics
-_WITH_STATISTICS = {"byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp"}
+# Of a new history. Statistics of when versions end, behind however many columns: shedding and as-of queries skip files
+# by them, and by default Delta has them of the first 32 columns.
+PROPERTIES = {"delta.dataSkippingNumIndexedCols": "-1"}
 
 
 def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
@@ -48,19 +49,6 @@ def begin(found: Main, rows: DataFrame, of: Versions, note: CommitNote) -> None:
         found.overwrite(versions, note, new_partitions=[of.history.is_current])
 
 
-def properties_of(of: Versions) -> dict[str, str]:
-    """Return the properties of a history: statistics of when versions end, behind however many columns.
-
-    Delta has them of the first 32 columns, unless it is told which. Shedding and as-of queries skip files by them.
-    """
-    if len(of.all_columns) <= _NUM_INDEXED:
-        return {}
-    begin, end, *_ = of.history.names
-    plain = [c.name for c in of.columns if isinstance(c.type, str) and c.type in _WITH_STATISTICS]
-    names = [*plain[: _NUM_INDEXED - 2], begin, end]
-    return {"delta.dataSkippingStatsColumns": ",".join(map(quoted, names))}
-
-
 def kept_actions(
     spark: SparkSession, actions: DataFrame, ended: DataFrame, of: Versions, path: str
 ) -> tuple[DataFrame, int, int]:
@@ -68,19 +56,21 @@ def kept_actions(
 
     ended : versions that have ended
     late  : its own time is not after the begin of the version that it follows
-    cost  : a job; if a column has the versions' times, a scan of what has ended since the earliest of them, too
+    cost  : a job; if a column has the versions' times, a scan of what has ended since the earliest of a new row, too
     """
     end = quoted(of.history.valid_to)
     with translated(of.table.name):
         storage.write(actions, path)
         found = storage.read(spark, of.table.name, path, [*ACTION_COLUMNS, *of.columns])
         is_new = F.col(ACTION) == "N"
-        first = F.min(F.when(is_new, F.unix_micros(AT)))
-        number, late, first_us = found.agg(F.count(F.lit(1)), F.count_if(is_new & F.col(LATE)), first).collect()[0]
+        num_late = F.count_if(is_new & F.col(LATE))
+        opened = F.min(F.when(is_new & (F.col(HOW) == OPENED), F.unix_micros(AT)))  # others follow a current version
+        number, late, first_us = found.agg(F.count(F.lit(1)), num_late, opened).collect()[0]
         if of.history.time_column is not None and first_us is not None:
-            later = ended.where(F.col(end) > F.timestamp_micros(F.lit(first_us)))
-            found = behind(found, later, of)
-            late = found.where(is_new & F.col(LATE)).count()
+            moved = behind(found, ended.where(F.col(end) > F.timestamp_micros(F.lit(first_us))), of)
+            num_moved = moved.where(is_new & F.col(LATE)).count()
+            if num_moved > late:
+                return moved, number, num_moved
     return found, number, late
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_mv_provider import Files
 from airflow_mv_provider.core.outcome import Outcome
-from airflow_mv_provider.exceptions import EngineError, HistoryError
+from airflow_mv_provider.exceptions import EngineError, GuardRefusedError, HistoryError
 from tests.conftest import dying_at
 from tests.engine.versioned import GUARDS, STATES, of_main, put, raw, versions
 
@@ -170,6 +170,24 @@ def test_the_ends_of_a_wide_table_s_versions_have_statistics(lake):
     ended = [json.loads(each["stats"]) for each in added if each["partitionValues"]["is_current"] == "false"]
     assert ended
     assert all({"id", "valid_from", "valid_to"} <= set(each["maxValues"]) for each in ended)
+
+
+@pytest.mark.in_test_all
+def test_a_history_that_was_created_for_a_refused_refresh_begins_with_the_columns_that_come(lake):
+    wide = ", ".join(f"id AS c{number}" for number in range(40))
+    lake.write(f"SELECT id, {wide} FROM range(9)")
+    lake.apply(schema_policy="add")
+    lake.refresh()
+    lake.write(f"SELECT id, 'x' AS x, {wide} FROM range(1)")
+    lake.apply(schema_policy="add", history=True)
+    with pytest.raises(GuardRefusedError):
+        lake.refresh()
+    lake.write(f"SELECT id, {wide} FROM range(10)")
+
+    lake.refresh()
+
+    assert versions(lake) == of_main(lake)
+    assert not any("x" in row for row in raw(lake))
 
 
 @pytest.mark.in_test_all

@@ -35,7 +35,7 @@ def interrupted(design: Design, fx: Effects, worker: Worker, code: str) -> Worke
             return merge_failed(worker, code)
         case "commit history":
             return history_failed(worker._replace(data=worker.data[1:]), code)
-        case "compare history" | "merge history" | "check history":
+        case "fence history" | "plan history" | "compare history" | "merge history" | "check history":
             return history_failed(worker, code)
         case _:
             return failing(design, fx, worker, code)

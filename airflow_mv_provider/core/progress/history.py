@@ -84,7 +84,7 @@ def planned(
     if _is_changed_by_others(history, last):
         return Plan(Way.COMPARE, "another program has changed it")
     if is_forced or note.definition_hash != definition_hash:
-        return Plan(Way.COMPARE)
+        return Plan(Way.COMPARE, None if note.definition_hash else "another program had doubled rows of the table")
     if not since:
         return Plan(Way.NOTHING)
     published = {c.version for c in ours}

@@ -12,7 +12,7 @@ earlier process that is still writing. Only where there may be one the history g
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -69,6 +69,7 @@ class HistoryTable:
     def __init__(self, work: Work) -> None:
         self._work = work
         self.why: str | None = None
+        self._is_late = False
 
     @property
     def is_kept(self) -> bool:
@@ -101,24 +102,27 @@ class HistoryTable:
         self._check_columns(own)
 
     def _check_columns(self, own: Versions) -> None:
-        work, present = self._work, history.found_columns(self._work.spark, self._table)
+        """Check that the history can have the versions to come; one without any is begun with whatever columns."""
+        present = history.found_columns(self._work.spark, self._table)
+        error = self._column_error(own, present)
+        if error is not None and core.last_written(self._table.log_until(core.shows_last)) is not None:
+            raise error
+
+    def _column_error(self, own: Versions, present: Mapping[str, schema.Type]) -> HistoryError | None:
+        name, key = self._work.table.name, self._work.definition.key
         if wrong := [c.name for c in own.history.own_columns if present.get(c.name.lower()) != c.type]:
-            raise HistoryError(
-                work.table.name,
-                f"{self._table.ref} has no column {wrong[0]!r} as `history` wants it.",
-                hint=f"Name its columns in `history` as they are. {_BEGIN_ANEW}",
-            )
+            problem = f"{self._table.ref} has no column {wrong[0]!r} as `history` wants it."
+            return HistoryError(name, problem, hint=f"Name its columns in `history` as they are. {_BEGIN_ANEW}")
         for column in own.columns:
-            is_key = column.name in work.definition.key
+            is_key = column.name in key
             kept = present.get(column.name.lower(), None if is_key else column.type)
             if kept is None:
-                raise HistoryError(work.table.name, f"its history has no key column {column.name!r}.", hint=_BEGIN_ANEW)
+                return HistoryError(name, f"its history has no key column {column.name!r}.", hint=_BEGIN_ANEW)
             if kept != column.type and (is_key or not (holds(column.type, kept) or holds(kept, column.type))):
-                raise HistoryError(
-                    work.table.name,
-                    f"column {column.name!r} is {schema.shown(column.type)}, in its history {schema.shown(kept)}.",
-                    hint=f"Give it another name in `select`. {_BEGIN_ANEW}",
-                )
+                is_shown, was = schema.shown(column.type), schema.shown(kept)
+                problem = f"column {column.name!r} is {is_shown}, in its history {was}."
+                return HistoryError(name, problem, hint=f"Give it another name in `select`. {_BEGIN_ANEW}")
+        return None
 
     def _created(self, own: Versions, *, is_in_main: bool) -> dict[str, str]:
         work = self._work
@@ -133,9 +137,7 @@ class HistoryTable:
         if was_kept:
             self._tell("its history was gone, and a new one has begun")
         with durable(Write.CREATE_HISTORY):
-            made = self._table.create(
-                struct_type(own.all_columns), [own.history.is_current], history.properties_of(own)
-            )
+            made = self._table.create(struct_type(own.all_columns), [own.history.is_current], history.PROPERTIES)
         return dict(made.properties)
 
     def check(self, recorded: Sequence[RecordedChunk]) -> None:
@@ -186,10 +188,11 @@ class HistoryTable:
                 self._repeat(found)
                 if core.is_log_long(main):
                     with durable(Write.HISTORY):
-                        self._table.fence(self._note_of_write(found, main, version))
+                        self._table.fence(self._told(self._note_of_write(found, main, version)))
                 return
             note = self._note_of_write(found, main, version)
-            self._tell_how(plan, note, _time_of(work, main, version))
+            self._tell_how(plan)
+            self._is_late = note.valid_ms != _time_of(work, main, version)
             try:
                 with durable(Write.HISTORY):
                     note = self._write(plan.way, recorded, note)
@@ -228,7 +231,7 @@ class HistoryTable:
                 # The fence may have failed, or succeeded with its answer lost: the log decides.
                 log.warning("%s: the fence of its history raised an error: %s", work.table.name, error)
                 work.lease.check(is_cancellable=False)
-                failure = error
+                failure = None if isinstance(error, FencedError) else error  # nobody has overtaken it, as the log says
         raise failure or EpochRegressionError(work.table.name, "Delta ignored the fence of its history as outdated.")
 
     def _planned(
@@ -255,13 +258,10 @@ class HistoryTable:
         note = replace(note, definition_hash=self._written_by)
         return note.of_history(version, mark_at(main, version), valid_ms, found[0].version)
 
-    def _tell_how(self, plan: core.Plan, note: CommitNote, at_ms: int) -> None:
-        kept = self._work.definition.history
+    def _tell_how(self, plan: core.Plan) -> None:
         if plan.why is not None:
             self._tell(f"its history was compared: {plan.why}")
         log.info("%s: its history: %s%s", self._work.table.name, plan.way, f", {plan.why}" if plan.why else "")
-        if kept is not None and kept.time == SOURCE and note.valid_ms != at_ms:
-            self._tell("the source's time is not after that of the newest versions, and these begin right after it")
 
     def _write(self, way: Way, recorded: Sequence[RecordedChunk], note: CommitNote) -> CommitNote:
         """Write what the history lacks, and return the note of the commit, which may have been none."""
@@ -295,10 +295,7 @@ class HistoryTable:
 
     def _join(self, actions: DataFrame, own: Versions, note: CommitNote) -> CommitNote:
         work = self._work
-        path, ended = (
-            work.unwritten("history"),
-            delta.newest(work.spark, self._table.ref).where(~versions.is_current(own)),
-        )
+        path, ended = work.unwritten("history"), self._ended(own, note)
         found, number, late = history.kept_actions(work.spark, actions, ended, own, path)
         if late and own.history.time_column is not None:
             self._tell(f"{late:,} versions have a time before the one that they follow, and begin right after it")
@@ -306,6 +303,8 @@ class HistoryTable:
 
     def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> CommitNote:
         self._enable(own)
+        if self._is_late and own.history.time == SOURCE:
+            self._tell("the source's time is not after that of the newest versions, and these begin right after it")
         note = self._told(note)
         sizes = {"num_changes": num_changes, "num_rows": self._work.seal.num_rows}
         history.write(self._work.spark, self._table, actions, own, note, **sizes)
@@ -326,6 +325,13 @@ class HistoryTable:
     def _current(self, own: Versions) -> DataFrame:
         with translated(self._work.table.name):
             return delta.newest(self._work.spark, self._table.ref).where(versions.is_current(own))
+
+    def _ended(self, own: Versions, note: CommitNote) -> DataFrame:
+        """Return the versions that had ended when it was decided what to write."""
+        assert note.base is not None
+        # At a version, a MERGE that reads them does not conflict with whoever compacts or sheds them meanwhile.
+        with translated(self._work.table.name):
+            return delta.read(self._work.spark, self._table.ref, note.base).where(~versions.is_current(own))
 
     def _logs(self) -> tuple[list[Commit], list[Commit]]:
         """Return the newest commits of the history and of main, as far back as the history was last written.
