@@ -120,6 +120,7 @@ def test_any_two_versions_differ_as_their_files_do(lake):
         differs_as_read(lake, until - 1, until)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     "where",
     [

@@ -40,6 +40,7 @@ BY_ALL = [
 BY_NAME = [(1, "ann", 31, True), (2, "bob", 40, False), (2, "rob", 41, True)]  # another column changes in its version
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("history", "expected"),

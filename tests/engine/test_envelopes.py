@@ -42,6 +42,7 @@ def a_row(draw: random.Random, number: int) -> Row:
 UPSERTS = {"json": JSON, "avro": AVRO}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("form", UPSERTS)
 @pytest.mark.sample(1)

@@ -110,6 +110,7 @@ def test_layers_are_added_and_in_the_end_written_as_one(table: Any, monkeypatch:
     assert numbers == [2, 3, 4, 5, 6, 1, 2]
 
 
+@pytest.mark.in_test_all
 def test_rows_that_moved_and_rows_that_are_gone_are_found_without_a_join(lake: Any, monkeypatch: Any) -> None:
     lake.write(ROWS)
     lake.apply(guards={"max_deleted_fraction": 1.0}, strategy="corrections", partition_by=["p"])

@@ -51,6 +51,7 @@ def test_columns_that_begin_no_version_change_in_the_current_one(lake):
         check(lake, log)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["corrections", "replace", "incremental"])
 def test_each_strategy_writes_the_rows_that_changed(lake, strategy):
@@ -263,6 +264,7 @@ def test_an_owner_that_is_overtaken_while_it_writes_adds_nothing(kept, point, wh
     assert kept.phase() == "NORMAL"
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("time", ["updated_at", "source", "refresh"])
 def test_from_when_a_version_is_valid(lake, time):

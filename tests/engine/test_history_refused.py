@@ -17,7 +17,7 @@ from tests.engine.versioned import GUARDS, STATES, of_main, put, raw, rows, vers
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("history", "change", "problem"),
     [

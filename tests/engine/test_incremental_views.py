@@ -272,6 +272,7 @@ def test_view_is_computed_as_a_whole_where_spark_rejects_what_would_find_its_uni
     assert views.lake.spark.catalog.listTables() == []
 
 
+@pytest.mark.in_test_all
 def test_every_so_often_the_changes_are_compared_with_the_whole_query(views):
     """The change feed of an input has one wrong value, as a disk would give it."""
     views.lake.spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")

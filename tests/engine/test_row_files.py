@@ -49,6 +49,7 @@ def lines(lake: Any, key: Any) -> tuple[int, ...]:
     return tuple(place.lines)
 
 
+@pytest.mark.in_test_all
 def test_the_line_that_a_row_came_from_counts_everything_before_it(lake):
     text = "# comment\r\n\r\n\nid;v\n1;'a;b'\n#5;no\n5;five\r\n6; #no\rid;v\n7;'six\\''"
     path = put(lake, "a.csv.gz", text.replace("id;v\n7", "8;eight\n7"))

@@ -406,6 +406,7 @@ def dense_ranks(ordered):
     return [ranks[key] for key in ordered]
 
 
+@pytest.mark.in_test_all
 def test_a_condition_on_many_partitions_of_two_columns_is_evaluated(spark):
     """As a chain it overflowed Spark's stack."""
     table = a_table(partition_by=["p", "q"])

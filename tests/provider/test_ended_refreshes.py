@@ -30,6 +30,7 @@ def with_between(last: str, following: str, body: str) -> str:
     return group_dag().replace("}):", "}) as dag:") + between
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample("g.begin-g.stage")
 @pytest.mark.parametrize(
     ("last", "following"), [("g.begin", "g.stage"), ("g.stage", "g.merge"), ("g.merge", "g.cleanup")]
@@ -157,6 +158,7 @@ with DAG("phases", schedule=None):
 """
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample("True")
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_first_task_that_was_marked_as_success_before_it_told_its_refresh(home, airflow, has_begun):
