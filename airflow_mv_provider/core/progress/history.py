@@ -53,6 +53,12 @@ def shows_last(commits: Sequence[Commit]) -> bool:
     return last is not None and min(c.version for c in commits) <= _decided_at(last)
 
 
+def has_begun(history: Sequence[Commit]) -> bool:
+    """False if a history has no version yet, and may so begin with whatever columns come."""
+    is_whole = bool(history) and history[-1].version == 0  # else what was written may be no longer in its log
+    return not (is_whole and last_written(history) is None and is_untouched_since(history, -1))
+
+
 def planned(
     history: Sequence[Commit],
     main: Sequence[Commit],
@@ -73,10 +79,9 @@ def planned(
     is_forced       : a person wants everything compared
     """
     last = last_written(history)
+    if not has_begun(history):
+        return Plan(Way.BEGIN)
     if last is None or last.note is None or last.note.reached is None:
-        is_whole = bool(history) and history[-1].version == 0  # else what was written may be no longer in its log
-        if is_whole and is_untouched_since(history, -1):
-            return Plan(Way.BEGIN)
         return Plan(Way.COMPARE, "its log does not show which version of the table it has")
     note, since = last.note, _changes_since(main, last.note, version)
     if since is None:

@@ -102,10 +102,10 @@ class HistoryTable:
         self._check_columns(own)
 
     def _check_columns(self, own: Versions) -> None:
-        """Check that the history can have the versions to come; one without any is begun with whatever columns."""
+        """Check that the history can have the versions to come."""
         present = history.found_columns(self._work.spark, self._table)
         error = self._column_error(own, present)
-        if error is not None and core.last_written(self._table.log_until(core.shows_last)) is not None:
+        if error is not None and core.has_begun(self._table.log_until(core.shows_last)):
             raise error
 
     def _column_error(self, own: Versions, present: Mapping[str, schema.Type]) -> HistoryError | None:
@@ -192,7 +192,8 @@ class HistoryTable:
                 return
             note = self._note_of_write(found, main, version)
             self._tell_how(plan)
-            self._is_late = note.valid_ms != _time_of(work, main, version)
+            is_of_source = work.definition.history is not None and work.definition.history.time == SOURCE
+            self._is_late = is_of_source and note.valid_ms != _time_of(work, main, version)
             try:
                 with durable(Write.HISTORY):
                     note = self._write(plan.way, recorded, note)
@@ -287,7 +288,7 @@ class HistoryTable:
                 note = replace(note, definition_hash="")  # its correction may end one of two: the next one compares
             rows = rows.dropDuplicates(list(work.definition.key))
         if way is Way.BEGIN:
-            self._enable(own)
+            self._enable(own, is_rewritten=True)
             note = self._told(note)
             history.begin(self._table, rows, own, note)
             return note
@@ -302,8 +303,8 @@ class HistoryTable:
         return self._merge(found, own, note, number) if number else self._told(note)
 
     def _merge(self, actions: DataFrame, own: Versions, note: CommitNote, num_changes: int) -> CommitNote:
-        self._enable(own)
-        if self._is_late and own.history.time == SOURCE:
+        self._enable(own, is_rewritten=False)
+        if self._is_late:
             self._tell("the source's time is not after that of the newest versions, and these begin right after it")
         note = self._told(note)
         sizes = {"num_changes": num_changes, "num_rows": self._work.seal.num_rows}
@@ -313,12 +314,12 @@ class HistoryTable:
     def _told(self, note: CommitNote) -> CommitNote:
         return replace(note, why=self.why)
 
-    def _enable(self, own: Versions) -> None:
+    def _enable(self, own: Versions, *, is_rewritten: bool) -> None:
         """Enable the table features that the history needs for columns that it gets; see `Publisher`."""
         work = self._work
         present = delta.schema_of(work.spark, self._table.ref)
         layout = Layout(work.definition, own.columns, main_columns=schema.columns_of(present.jsonValue()))
-        needed = delta.features_for(layout, is_rewritten=False)
+        needed = delta.features_for(layout, is_rewritten=is_rewritten)
         if needed and not self._table.has(needed):
             self._table.enable(needed)
 

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from airflow_mv_provider.core.fence import Commit, CommitNote, fence_version, parse_note
-from airflow_mv_provider.core.progress.history import Way, needs_fence, planned, shows_last, valid_ms, written_by
+from airflow_mv_provider.core.progress.history import (
+    Way,
+    has_begun,
+    needs_fence,
+    planned,
+    shows_last,
+    valid_ms,
+    written_by,
+)
 
 UUID = "0" * 8 + "-0000-0000-0000-" + "0" * 12
 BASE = CommitNote(UUID, "r0", 1, "publish", 1 << 20 | 1)
@@ -150,3 +158,10 @@ def test_log_is_read_back_to_what_the_newest_write_was_decided_from():
 def test_what_versions_are_written_by_is_the_definition_and_the_columns():
     assert written_by("h1", ["id", "V"]) == written_by("h1", ["v", "id"])
     assert len({written_by("h1", ["id"]), written_by("h2", ["id"]), written_by("h1", ["id", "v"])}) == 3
+
+
+def test_a_history_has_begun_unless_its_whole_log_shows_that_nothing_was_written():
+    assert not has_begun([CREATED])
+    assert has_begun([AT_FIRST, CREATED])
+    assert has_begun([foreign(1, "WRITE"), CREATED])
+    assert has_begun([fence(7, 3)]), "its log was cleaned up"
