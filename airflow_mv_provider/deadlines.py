@@ -11,6 +11,7 @@ deadline at once. Airflow knows deadlines of runs only: where no run is created,
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from airflow_mv_provider.exceptions import DefinitionError, MvError, TableNotFou
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.reader import Reader
 
+_PATIENCE_S = 5.0  # the scheduler creates no other run meanwhile
 log = logging.getLogger(__name__)
 
 
@@ -47,17 +49,25 @@ class TableFreshnessDeadline(BaseDeadlineReference):
     def _evaluate_with(self, *, session: Any, **_kwargs: Any) -> datetime | None:
         """Return the time; now if no refresh of everything has succeeded; None, and no deadline, if it is unknown.
 
-        It runs in the scheduler, so no error leaves it.
+        It runs in the scheduler, so no error leaves it, and it looks in a thread of its own: in the scheduler's, Airflow
+        would look a connection up in the very session that is creating the run, and end it.
         """
+        found: list[datetime] = []
+        thread = threading.Thread(target=self._look, args=(found,), name="mv-deadline", daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_S)
+        if thread.is_alive():
+            log.warning("%s: its run has no deadline: the database has not said its age in time.", self.table)
+        return next(iter(found), None)
+
+    def _look(self, found: list[datetime]) -> None:
         from airflow_mv_provider.hooks.mv import MvHook
 
         try:
             with MvHook(self.mv_conn_id).reading() as reader:
-                as_of_ms = self._as_of_ms(reader)
+                found.append(datetime.fromtimestamp(self._as_of_ms(reader) / 1000, UTC))
         except (MvError, AirflowException) as error:
             log.warning("%s: its run has no deadline, because its age is not known: %s", self.table, error)
-            return None
-        return datetime.fromtimestamp(as_of_ms / 1000, UTC)
 
     def _as_of_ms(self, reader: Reader) -> int:
         with suppress(TableNotFoundError):

@@ -97,13 +97,17 @@ class Airflow:
         more = {} if logical_date is _NOW else {"logical_date": logical_date}
         return _look(dag.test(run_conf=conf or None, **more), errors)
 
+    def register(self, dag: Any) -> Any:
+        """Return a DAG as the scheduler has it, with sessions of Airflow's database that this ends."""
+        return _register(dag)
+
     def create_run(self, dag: Any, session: Any) -> Any:
-        """Create a run of a DAG as the scheduler does, without working on it."""
+        """Create a run of a DAG from `register` as the scheduler does, without working on it."""
         from airflow.utils.state import DagRunState
         from airflow.utils.types import DagRunTriggeredByType, DagRunType
 
         now = datetime.now(UTC)
-        return _register(dag).create_dagrun(
+        return dag.create_dagrun(
             run_id=f"scheduled__{now.isoformat()}",
             logical_date=now,
             data_interval=(now, now),

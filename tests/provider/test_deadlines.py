@@ -50,7 +50,7 @@ def dag(airflow):
         for name, more in (("late_orders", {"freshness": BY_SOURCE}), ("whenever", {}))
     ]
     (DAGS / "late.yaml").write_text(yaml.safe_dump({"tables": tables}))
-    return airflow.load("refresh_late_orders", DAG_FILE)
+    return airflow.register(airflow.load("refresh_late_orders", DAG_FILE))
 
 
 def deadlines_of(airflow, dag, session):
@@ -76,7 +76,7 @@ def test_a_run_is_to_end_before_its_table_is_late_and_who_is_to_be_told_is(store
         deadline.handle_miss(session)  # as the scheduler does, once that time has passed
         trigger = CallbackTrigger(deadline.callback.data["path"], deadline.callback.data["kwargs"])
         run_id = deadline.dagrun.run_id
-        assert deadlines_of(airflow, airflow.load("refresh_whenever"), session) == []
+        assert deadlines_of(airflow, airflow.register(airflow.load("refresh_whenever")), session) == []
         session.rollback()
 
     async def events():
@@ -120,6 +120,31 @@ def test_without_the_database_a_run_begins_and_has_no_deadline(monkeypatch, tmp_
         session.rollback()
 
     assert "late_orders: its run has no deadline" in caplog.text
+
+
+def test_the_session_that_creates_a_run_survives_a_look_at_a_connection(monkeypatch, tmp_path, store, airflow, dag):
+    """Airflow's own database is where connections are; the scheduler's session of it belongs to its thread."""
+    from airflow.models import Connection
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from airflow.utils.sqlalchemy import prohibit_commit
+
+    registered(store, "late_orders", freshness=BY_SOURCE)
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "server")
+    monkeypatch.delenv("AIRFLOW__MV__WAREHOUSE")
+    with create_session() as session:
+        session.add(Connection("mv_state_default", "mv", extra={"warehouse": str(tmp_path)}))
+
+    try:
+        with create_session() as session, prohibit_commit(session) as guard:
+            [deadline] = deadlines_of(airflow, dag, session)
+            assert deadline.deadline_time > datetime.now(UTC), "the connection was found"
+            guard.commit()  # as the scheduler does for all runs that it has created
+            session.delete(session.get(DagRun, deadline.dagrun_id))
+            guard.commit()
+    finally:
+        with create_session() as session:
+            session.query(Connection).filter_by(conn_id="mv_state_default").delete()
 
 
 def test_a_table_without_a_target_has_no_deadline_and_the_message_says_what_to_add():
