@@ -49,8 +49,8 @@ class TableFreshnessDeadline(BaseDeadlineReference):
     def _evaluate_with(self, *, session: Any, **_kwargs: Any) -> datetime | None:
         """Return the time; now if no refresh of everything has succeeded; None, and no deadline, if it is unknown.
 
-        It runs in the scheduler, so no error leaves it, and it looks in a thread of its own: in the scheduler's, Airflow
-        would look a connection up in the very session that is creating the run, and end it.
+        It runs in the scheduler, so no error leaves it, and it looks in a thread of its own: in the scheduler's thread,
+        Airflow would look a connection up in the very session that is creating the run, and end it.
         """
         found: list[datetime] = []
         thread = threading.Thread(target=self._look, args=(found,), name="mv-deadline", daemon=True)

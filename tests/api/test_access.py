@@ -204,6 +204,29 @@ def test_a_table_whose_dags_a_user_may_not_read_is_not_there(user, store, table,
     assert user.get(f"{PAGE}/dags/hourly").status_code == 403
 
 
+def test_an_error_in_the_dag_file_frees_its_tables_for_nobody(user, store, table, rights):
+    """Airflow takes the DAGs of such a file for stale until it is mended."""
+    from airflow.models.dag import DagModel  # noqa: TID251
+    from airflow.utils.session import create_session  # noqa: TID251
+    from sqlalchemy import update
+
+    def has_error(*, now: bool) -> None:
+        with create_session() as session:
+            ours = DagModel.dag_id.in_(("hourly", "repair"))
+            session.execute(update(DagModel).where(ours).values(is_stale=now, has_import_errors=now))
+
+    has_error(now=True)
+    try:
+        seen = user.get(f"{PAGE}/tables/orders").text
+        rights["GET"] = rights["POST"] = {"hourly", "repair"}
+        hidden = user.get(f"{PAGE}/tables/orders"), user.post(f"{PAGE}/tables/orders/pause")
+    finally:
+        has_error(now=False)
+
+    assert "hourly" in seen
+    assert [answer.status_code for answer in hidden] == [404, 403]
+
+
 def test_a_run_of_a_dag_that_a_user_may_not_read_is_not_named(user, store, rights):
     table = registered(store, "orders")
     own = acquired(store, table, key="airflow:repair:refresh:-1:secret_run")

@@ -124,7 +124,7 @@ def test_without_the_database_a_run_begins_and_has_no_deadline(monkeypatch, tmp_
 
 def test_the_session_that_creates_a_run_survives_a_look_at_a_connection(monkeypatch, tmp_path, store, airflow, dag):
     """Airflow's own database is where connections are; the scheduler's session of it belongs to its thread."""
-    from airflow.models import Connection
+    from airflow.models.connection import Connection
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from airflow.utils.sqlalchemy import prohibit_commit
