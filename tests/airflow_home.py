@@ -143,7 +143,7 @@ class Airflow:
                     ti.state = TaskInstanceState.SCHEDULED
                 session.commit()
                 for ti in ready:
-                    _run_task(ti=ti, task=dag.task_dict[ti.task_id])
+                    _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)
         return _look(again, errors)
 
     def delete(self, run: Run) -> None:
@@ -186,7 +186,7 @@ class Airflow:
             ti.try_number += 1
             ti.state = TaskInstanceState.SCHEDULED
             session.commit()
-            _run_task(ti=ti, task=dag.task_dict[task_id])
+            _run_task(ti=ti, task=dag.task_dict[task_id], run_triggerer=True)
             session.expire_all()
             run.update_state(session=session)
         return _look(run, errors)
@@ -245,7 +245,7 @@ class Airflow:
                     session.refresh(run)
                     session.expunge(run)
                 for ti in tis:
-                    _run_task(ti=ti, task=dag.task_dict[ti.task_id])
+                    _run_task(ti=ti, task=dag.task_dict[ti.task_id], run_triggerer=True)
         with create_session() as session:  # what the scheduler does once it sees that all runs have ended
             session.get_one(Backfill, backfill.id).completed_at = datetime.now(UTC)
         return [_look(run, errors) for run in runs.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from datetime import tzinfo
+from datetime import datetime, tzinfo
 from http import HTTPStatus
 from zoneinfo import ZoneInfo
 
@@ -109,4 +109,12 @@ def was_cleared(context: Context, retries: int | None) -> bool:
     """True if this try is the first after a user cleared the task, which has completed its work before."""
     ti = context["ti"]
     is_first_try = ti.try_number <= ti.max_tries - (retries or 0) + 1  # clearing adds the tries made to max_tries
-    return is_first_try and bool(getattr(context["dag_run"], "clear_number", 0))
+    # Others of the run's tasks may have been cleared, and this one has never run.
+    return is_first_try and ti.try_number > 1 and bool(getattr(context["dag_run"], "clear_number", 0))
+
+
+def had_ended(context: Context, finished_at: str | None) -> bool:
+    """True if a refresh had ended before this try began, which may have been rescheduled or deferred since."""
+    ti = context["ti"]
+    began = ti.get_first_reschedule_date(context) or ti.start_date
+    return finished_at is not None and datetime.fromisoformat(finished_at) < began

@@ -61,7 +61,7 @@ def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: S
     log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table, hold.reason)
 
 
-def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
+def wait(hold_id: str, timeout: timedelta) -> NoReturn:
     """Leave the worker until there is an answer, or until it is time to check for a decision that was made elsewhere.
 
     Raises:
@@ -69,8 +69,7 @@ def wait(store: Store, hold: Hold, look_again: timedelta) -> NoReturn:
     """
     from airflow.sdk.exceptions import TaskAwaitingInput
 
-    timeout = look_again_after(store, hold, look_again)
-    raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold.id}, timeout=timeout)
+    raise TaskAwaitingInput(method_name="decided", kwargs={"hold_id": hold_id}, timeout=timeout)
 
 
 def look_again_after(store: Store, hold: Hold, every: timedelta) -> timedelta:

@@ -164,6 +164,7 @@ class RecoverTablesOperator(RunnerTask):
     """
 
     template_fields: Sequence[str] = ("abandon",)
+    ends_for_others = True
     shares_refresh = True  # among a refresh's phases, it ends their refresh without waiting until the lease has expired
 
     def __init__(self, *, abandon: str | None = None, **kwargs: Any) -> None:
@@ -183,7 +184,7 @@ class RecoverTablesOperator(RunnerTask):
         else:
             reports = refresher.recover(who)
         for report in reports:
-            self.log_refresh(report, "Ended the refresh of a dead owner: ")
+            self.ended_for_another(report, context)
         show_stalled(refresher.store.overview().lines)
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:

@@ -36,10 +36,11 @@ from airflow_mv_provider.core.scope.request import Request, check_note, combined
 from airflow_mv_provider.core.scope.scope import asked_scope
 from airflow_mv_provider.core.strategy_names import RequestedStrategy
 from airflow_mv_provider.exceptions import ArgumentError, RefreshFinishedError
-from airflow_mv_provider.operators.dag_run import interval_of, was_cleared
+from airflow_mv_provider.operators.dag_run import had_ended, interval_of, was_cleared
 from airflow_mv_provider.operators.task import MvOperator, RunnerTask, summary, with_asset
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
 
 _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
@@ -195,6 +196,7 @@ class BeginRefreshOperator(FirstTask, RunnerTask):
     """
 
     publishes = False
+    ends_for_others = True
     shares_refresh = True
 
     def work(self, refresher: Refresher, context: Context) -> str | None:
@@ -207,7 +209,7 @@ class BeginRefreshOperator(FirstTask, RunnerTask):
             return report.refresh_id
         acquired = refresher.begin(name, who, request)
         for refresh_id in acquired.recovered:
-            self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
+            self.ended_for_another(refresher.store.report(refresh_id), context)
         if isinstance(acquired, RefreshReport):
             self.log_refresh(acquired)
             return acquired.refresh_id
@@ -227,13 +229,22 @@ class RefreshTableOperator(FirstTask, RunnerTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher.apply, context)
+        before = self._published_by_an_earlier_try(refresher.store, context)
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
                 self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
         self.log_refresh(report)
-        self.announce(report, context)
+        self.announce(report if before is None or report.outcome is not Outcome.NOTHING_TO_DO else before, context)
         return report.refresh_id
+
+    def _published_by_an_earlier_try(self, store: Store, context: Context) -> RefreshReport | None:
+        """Return the refresh that an earlier try has published; it died before Airflow heard of it."""
+        if context["ti"].try_number == 1 or was_cleared(context, self.retries):
+            return None
+        refresh_id = store.worked_on(self.caller(context).key)
+        report = None if refresh_id is None else store.report(refresh_id)
+        return report if report is not None and report.outcome is Outcome.PUBLISHED else None
 
 
 class PhaseTask(RunnerTask):
@@ -274,7 +285,7 @@ class PhaseTask(RunnerTask):
             self.linked_table, self.linked_refresh = ended.table, ended.refresh_id
             if ended.outcome in _NOTHING_TO_PUBLISH:
                 raise AirflowSkipException(summary(ended))
-            is_cleared = was_cleared(context, self.retries)
+            is_cleared = was_cleared(context, self.retries) and had_ended(context, ended.finished_at)
             if ended.outcome is Outcome.PUBLISHED and not is_cleared:
                 # This task died after its last write, or another owner took over its refresh: it is done either way.
                 self.log.info("Already done: %s", summary(ended))

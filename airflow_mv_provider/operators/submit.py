@@ -55,7 +55,7 @@ from airflow_mv_provider.exceptions import (
     RefreshInProgressError,
 )
 from airflow_mv_provider.hooks.mv import MvHook
-from airflow_mv_provider.operators.dag_run import is_over
+from airflow_mv_provider.operators.dag_run import is_over, was_cleared
 from airflow_mv_provider.operators.refresh import FirstTask
 from airflow_mv_provider.operators.task import within_seconds
 from airflow_mv_provider.triggers.wait import NUM_ABSENT_TO_STOP
@@ -113,6 +113,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         super().__init__(application=application or program(), packages=packages, name=name, **kwargs)
         self.database_url_file = database_url_file
         self._is_killed = False
+        self._submitted_after = ""  # the refresh that was the newest under its key, and over, when it submitted
 
     def execute(self, context: Context) -> Any:
         """Run `MvOperator.execute`; `SparkSubmitOperator.execute` is used only to submit a driver."""
@@ -134,9 +135,11 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         name, request = self.begin(partial(register, store, settings), context)
         job = _Job(store, store.table(name), self.caller(context), request)
         memory: Any = context.get("task_state_store")
+        if self._answer_after is None and self._watched is None and was_cleared(context, self.retries):
+            self._forget(context)  # what was submitted before the clear is no answer to it
         while True:
             state, mine = store.freed(store.state(job.table.id), is_over), job.newest()
-            if mine is not None and mine.refresh_id == self._watched and mine.finished_at is not None:
+            if mine is not None and mine.finished_at is not None and self._is_answered_by(mine):
                 return self._end(mine, context)
             submitted_after = None if memory is None else memory.get(_SUBMITTED_AFTER)
             match next_step(state, store.waiters(job.table.id), job.who.key, mine, submitted_after):
@@ -155,9 +158,23 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
                     self.log.info("The driver that an earlier try of this task submitted has finished.")
                     return self._end(mine, context)
                 case _:
-                    if memory is not None:
+                    if memory is not None and self._answer_after is None:
                         memory.set(_SUBMITTED_AFTER, "" if mine is None else mine.refresh_id or "")
                     return self._submit(job, mine, hook.environment(), context)
+
+    def _is_answered_by(self, newest: RefreshReport) -> bool:
+        """True if the driver that this try has waited for in the triggerer has left this refresh."""
+        is_own = self._answer_after is not None and newest.refresh_id != self._answer_after
+        return is_own or newest.refresh_id == self._watched
+
+    def submit_job(self, context: Context) -> Any:
+        """Submit a driver, unless this try has submitted one already, and has waited for it in the triggerer.
+
+        Another one is the next try's, so that `retries` end.
+        """
+        if self._answer_after is not None:
+            raise RuntimeError("its cluster says that it has ended.")
+        return super().submit_job(context)
 
     def poll_until_complete(self, external_id: Any, context: Context) -> None:
         """Wait for a driver that runs in the cluster; a deferrable task leaves its worker meanwhile.
@@ -166,7 +183,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         """
         is_known = getattr(self, "durable", False) and context.get("task_state_store") is not None
         if self.deferrable and is_known and self.is_job_active(self.get_job_status(external_id, context)):
-            self.leave_the_worker(context, str(self.linked_table), "driver")
+            self.leave_the_worker(context, str(self.linked_table), "driver", answer_after=self._submitted_after)
         super().poll_until_complete(external_id, context)
 
     def on_kill(self) -> None:
@@ -182,6 +199,9 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
 
         before : the newest refresh under the task's key
         """
+        was_ended = before is not None and before.finished_at is not None
+        known = (before.refresh_id or "") if before is not None and was_ended else ""
+        self._submitted_after = known if self._answer_after is None else self._answer_after
         caller = {"key": job.who.key, "trigger": job.who.trigger, "user": job.who.user}
         asked = {name: value for name, value in to_params(job.request).items() if value}
         self.application_args = [job.table.name, "--wait", "0", "--request", json.dumps(asked)]
@@ -238,16 +258,19 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
     def _end(self, report: RefreshReport, context: Context) -> str | None:
         """Report how the refresh has ended, and raise its driver's error."""
         self.log_refresh(report)
-        memory: Any = context.get("task_state_store")
-        if memory is not None:
-            # Otherwise this task, when a user clears it, would report that it is done already.
-            for key in (_SUBMITTED_AFTER, *(getattr(self, name, None) for name in _KEYS_OF_PROVIDER)):
-                if key is not None:
-                    memory.delete(key)
+        self._forget(context)  # otherwise this task, when a user clears it, would report that it is done already
         if report.error is not None and report.outcome not in ENDED_WELL:
             raise error_of(report.error)
         self.announce(report, context)
         return report.refresh_id
+
+    def _forget(self, context: Context) -> None:
+        """Forget that a driver was submitted."""
+        memory: Any = context.get("task_state_store")
+        if memory is not None:
+            for key in (_SUBMITTED_AFTER, *(getattr(self, name, None) for name in _KEYS_OF_PROVIDER)):
+                if key is not None:
+                    memory.delete(key)
 
 
 def program() -> str:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.sdk import Asset, BaseNotifier, BaseOperator, Context
+from airflow.sdk import Asset, AssetAlias, BaseNotifier, BaseOperator, Context
 from airflow.sdk.execution_time.hitl import HITLUser
 
 from airflow_mv_provider.asset import asset_uri, table_of_asset
@@ -33,7 +33,14 @@ from airflow_mv_provider.compat import (
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport, error_of
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.core.state import Caller
-from airflow_mv_provider.exceptions import MvError, RefreshHeldError, RefreshInProgressError, TerminalError
+from airflow_mv_provider.exceptions import (
+    MetadataUnavailableError,
+    MvError,
+    RefreshFinishedError,
+    RefreshHeldError,
+    RefreshInProgressError,
+    TerminalError,
+)
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.open_lineage.gathering import Gathered, gathered, is_wanted
@@ -51,6 +58,7 @@ if TYPE_CHECKING:
 _DEFAULT_QUEUE_TIMEOUT_S = 3600.0
 _LOOKS_MISSED = 2  # a scheduler may restart a task late: a ticket stays valid for this many intervals
 _LOOKS_PER_DECISION = 10  # a person takes longer than a refresh
+RECOVERED = AssetAlias("mv_recovered")  # Airflow takes events of any table's asset through it
 _KILL_S = 3.0  # SIGKILL follows SIGTERM after about five seconds
 
 
@@ -80,11 +88,13 @@ class MvOperator(BaseOperator):
     linked_refresh: str | None = None
     held_difference: Sequence[str] = ()  # of the held refresh that this task asks about, as lines
     reports_lineage: ClassVar[bool] = False  # OpenLineage gets what its refresh has read and written
+    ends_for_others: ClassVar[bool] = False  # it may publish any table's refresh, whose owner has died
     shares_refresh: ClassVar[bool] = False  # the tasks of its group work on one refresh, under one key
     _gathered: Gathered | None = None
     _asked: str | None = None  # the hold that this try has asked about
     _waits_since: datetime | None = None  # of a task that was deferred, as the next one
     _watched: str | None = None  # the refresh whose driver it has waited for
+    _answer_after: str | None = None  # it has waited for its own driver, which leaves another refresh than this
     _opened_ms = 0  # when this process has opened the database
     _refresher: Refresher | None = None
     _store: Store | None = None
@@ -100,6 +110,8 @@ class MvOperator(BaseOperator):
         approvers: Sequence[HITLUser] | None = None,
         **kwargs: Any,
     ) -> None:
+        if self.ends_for_others and not kwargs.get("_airflow_from_mapped"):
+            kwargs["outlets"] = [*_listed(kwargs.get("outlets")), RECOVERED]
         super().__init__(**kwargs)
         self.mv_conn_id = mv_conn_id
         self.queue_timeout = queue_timeout
@@ -124,8 +136,12 @@ class MvOperator(BaseOperator):
 
     def execute(self, context: Context) -> str | None:
         """Run this task's work; return the refresh id if it is the first task."""
+        return self._mapped(context, lambda: self.open_and_work(self.hook(), context))
+
+    def _mapped(self, context: Context, work: Callable[[], str | None]) -> str | None:
+        """Do some work; raise its errors as Airflow's, as this module's header says."""
         try:
-            done = self.open_and_work(self.hook(), context)
+            done = work()
             self._show_health()
             self._gather(context)
             return done
@@ -143,12 +159,23 @@ class MvOperator(BaseOperator):
 
     def decided(self, context: Context, event: dict[str, Any], hold_id: str) -> str | None:
         """Record the answer to a required action, and go on; Airflow calls this when there is one, or none in time."""
-        store = self._store = self.hook().store()
-        refresh_id = hold_id.partition(".")[0]
-        decision.record(store, store.report(refresh_id).table, hold_id, event)
-        if "error" in event and (hold := decision.undecided(store, hold_id)) is not None:
-            decision.wait(store, hold, self._decision_interval)
-        report = store.report(refresh_id)
+        return self._mapped(context, lambda: self._decided(context, event, hold_id))
+
+    def _decided(self, context: Context, event: dict[str, Any], hold_id: str) -> str | None:
+        refresh_id, is_unanswered = hold_id.partition(".")[0], "error" in event
+        try:
+            store = self._store = self.hook().store()
+            if store.refresh(refresh_id) is None:
+                raise RefreshFinishedError(self.task_id, f"refresh {refresh_id} is not known. Was its table dropped?")
+            decision.record(store, store.report(refresh_id).table, hold_id, event)
+            if is_unanswered and (hold := decision.undecided(store, hold_id)) is not None:
+                decision.wait(hold_id, decision.look_again_after(store, hold, self._decision_interval))
+            report = store.report(refresh_id)
+        except MetadataUnavailableError as error:
+            if is_unanswered:
+                self.log.warning("Waiting on: %s", error)
+                decision.wait(hold_id, self._decision_interval)
+            raise
         if report.finished_at is not None:  # decided elsewhere, where it was also published or ended
             self.log_refresh(report)
             if report.error is not None:
@@ -156,16 +183,18 @@ class MvOperator(BaseOperator):
             self.announce(report, context)
             return refresh_id
         self._asked = hold_id
-        return self.execute(context)
+        return self.open_and_work(self.hook(), context)
 
     def _gather(self, context: Context) -> None:
         """Keep what OpenLineage gets of this task's refresh, if it gets anything."""
         store = self._store
         if not self.reports_lineage or store is None or not is_wanted():
             return
-        with suppress(MvError):  # if the database is down, the task itself fails with that error
+        try:
             refresh_id = self.linked_refresh or store.worked_on(self.caller(context).key)
             self._gathered = gathered(store, refresh_id, self.hook().settings().connections)
+        except Exception:  # the refresh is done: what is told about it does not decide whether the task succeeds
+            self.log.warning("OpenLineage gets nothing about this task's refresh.", exc_info=True)
 
     def get_openlineage_facets_on_complete(self, _task_instance: Any) -> Any:
         """Return what this task's refresh has read and written; Airflow's integration calls it after the task's end."""
@@ -195,9 +224,9 @@ class MvOperator(BaseOperator):
                 decision.ask(error.where, hold, self.held_difference, context, self.approvers)
             if is_new:
                 self._notify(context)
-            every = self._decision_interval
+            timeout = decision.look_again_after(store, hold, self._decision_interval)
             if HAS_WAITING_TASKS:
-                decision.wait(store, hold, every)
+                decision.wait(hold.id, timeout)
             self.log.info(
                 "%s: its changes wait for a decision on the page or by `amv approve`. From Airflow 3.3 on they are a"
                 " required action.",
@@ -205,7 +234,7 @@ class MvOperator(BaseOperator):
             )
             if self.deferrable:
                 self.leave_the_worker(context, error.where, "decision", hold.id)
-            self._reschedule(decision.look_again_after(store, hold, every), error)
+            self._reschedule(timeout, error)
 
     def _show_health(self) -> None:
         if self._store is not None and self.linked_table is not None:
@@ -233,6 +262,15 @@ class MvOperator(BaseOperator):
         count_ended(report)
         if not why:
             self.linked_table, self.linked_refresh = report.table, report.refresh_id
+
+    def ended_for_another(self, report: RefreshReport, context: Context) -> None:
+        """Log a refresh that this task has ended for a dead owner; add its asset event if it was published.
+
+        Its owner may have announced it already: whoever listens gets each published refresh at least once.
+        """
+        self.log_refresh(report, "Ended the refresh of a dead owner: ")
+        if report.outcome is Outcome.PUBLISHED and RECOVERED in (self.outlets or []):
+            context["outlet_events"][RECOVERED].add(Asset(asset_uri(report.table)), extra=asset_facts(report))
 
     def announce(self, report: RefreshReport, context: Context) -> None:
         """Add the refresh's facts to the table's asset event; suppress the event if nothing was published."""
@@ -286,7 +324,7 @@ class MvOperator(BaseOperator):
             event: What `leave_the_worker` has kept.
         """
         self._waits_since = event["since"] and datetime.fromisoformat(event["since"])
-        self._watched = event["refresh_id"]
+        self._watched, self._answer_after = event["refresh_id"], event["answer_after"]
         return self.execute(context)
 
     def _since(self, context: Context) -> datetime:
@@ -301,12 +339,14 @@ class MvOperator(BaseOperator):
         hold_id: str | None = None,
         until: datetime | None = None,
         refresh_id: str | None = None,
+        answer_after: str | None = None,
     ) -> NoReturn:
         """Wait without a worker.
 
         Args:
             table, awaits, hold_id, until: As of `TableTrigger`.
             refresh_id: Of the refresh whose driver is waited for.
+            answer_after: The driver is this try's own, and leaves another refresh than this one; "" for any.
 
         Raises:
             TaskDeferred.
@@ -328,7 +368,7 @@ class MvOperator(BaseOperator):
             is_in_queue=is_in_queue,
             until=None if until is None else until.isoformat(),
             poll_interval=self.poll_interval,
-            kept={"since": since, "refresh_id": refresh_id},
+            kept={"since": since, "refresh_id": refresh_id, "answer_after": answer_after},
             mv_conn_id=self.mv_conn_id,
         )
         self.defer(trigger=trigger, method_name="look_again")
@@ -384,11 +424,15 @@ def within_seconds(action: Callable[[], None]) -> None:
 
 def with_asset(outlets: object, table: str | None) -> list[Any]:
     """Return a task's outlets, with the asset of the table it publishes if the name is known at parse time."""
-    given = list(outlets) if isinstance(outlets, Collection) and not isinstance(outlets, str) else []
+    given = _listed(outlets)
     if not table or "{" in table:
         return given
     asset = Asset(asset_uri(table))
     return given if asset in given else [*given, asset]
+
+
+def _listed(outlets: object) -> list[Any]:
+    return list(outlets) if isinstance(outlets, Collection) and not isinstance(outlets, str) else []
 
 
 def asset_facts(report: RefreshReport) -> dict[str, Any]:

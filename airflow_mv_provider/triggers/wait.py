@@ -78,6 +78,7 @@ class TableTrigger(BaseTrigger):
                 try:
                     store = store or await self._open()
                     num_due = num_due + 1 if await self._is_due(store) else 0
+                    await asyncio.to_thread(store.engine.dispose)  # a hundred waiting tasks hold no connections
                 except TerminalError:
                     break  # the task meets it too, and says what it is
                 except (MvError, OSError) as error:  # a database that cannot be reached may recover

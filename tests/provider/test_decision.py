@@ -112,6 +112,24 @@ def test_a_task_that_is_woken_notices_that_it_was_rejected_elsewhere(held):
     assert "the refresh was rejected by ann: no." in str(found)
 
 
+def test_a_task_that_is_woken_while_the_database_is_away_waits_on(held, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", "postgresql+psycopg://mv@127.0.0.1:1/mv")
+
+    found = woken(held, poll_interval=0.5)
+
+    assert isinstance(found, TaskAwaitingInput)
+    assert (found.kwargs["hold_id"], found.timeout) == (held[1], timedelta(seconds=5))
+
+
+def test_a_task_that_is_woken_after_its_table_was_dropped_fails_and_is_not_repeated(held, monkeypatch, tmp_path):
+    monkeypatch.setenv("AIRFLOW__MV__SQL_ALCHEMY_CONN", f"sqlite:///{tmp_path}/another.db")
+
+    found = woken(held)
+
+    assert isinstance(found, AirflowFailException)
+    assert "is not known. Was its table dropped?" in str(found)
+
+
 def test_people_are_told_what_waits_for_them(held):
     store, hold_id = held
     task = RefreshTableOperator(task_id="r", table="orders")

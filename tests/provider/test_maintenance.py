@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 
@@ -74,6 +75,8 @@ def test_a_sweep_ends_what_a_dead_owner_left(home, airflow, crash_at):
     assert swept.xcoms == {"t:return_value": {"recovered": [report.refresh_id]}}
     assert (report.outcome, home.phase()) == (Outcome.PUBLISHED, "NORMAL")
     assert home.rows("orders") == home.rows("raw/orders")
+    event = airflow.events(asset_uri("orders"))[-1]
+    assert (event.extra["refresh_id"], event.source_dag_id) == (report.refresh_id, "maintenance")
 
 
 def test_a_table_that_nobody_knows_fails_without_a_retry(home, airflow):

@@ -6,11 +6,17 @@ import threading
 
 import pytest
 
+from airflow_mv_provider.asset import asset_uri
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import RefreshCancelledError, RefreshFinishedError
-from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, TASKS, group_dag, history, let_leases_expire
+from tests.provider.dag_texts import ALL_DONE, NOTHING_DONE, TASKS, group_dag, history, let_leases_expire, one_task_dag
 
 pytestmark = pytest.mark.slow
+
+
+def published(airflow) -> list[str]:
+    """Return the refreshes that the events of the table's asset name."""
+    return [event.extra["refresh_id"] for event in airflow.events(asset_uri("orders"))]
 
 
 @pytest.mark.sample(1)
@@ -38,8 +44,6 @@ def test_the_retry_of_a_killed_task_goes_on_with_its_runs_refresh(home, airflow,
     assert home.workspaces() == []
 
 
-@pytest.mark.in_test_all
-@pytest.mark.sample(1)
 @pytest.mark.parametrize(("point", "task"), [("hand_over.before", "g.stage"), ("publish.before", "g.merge")])
 def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at, point, task):
     home.apply()
@@ -48,10 +52,12 @@ def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at,
     killed = airflow.run(dag)
     assert killed.states[task] == "failed"
     let_leases_expire(home)
+    before = published(airflow)
 
     run = airflow.run(dag)
 
     assert run.state == "success"
+    assert published(airflow)[len(before) :] == [killed.refresh_id if task == "g.merge" else run.refresh_id]
     assert home.rows("orders") == home.rows("raw/orders")
     assert (home.phase(), home.workspaces()) == ("NORMAL", [])
     outcome = home.store.report(killed.refresh_id).outcome
@@ -59,6 +65,19 @@ def test_the_next_run_takes_over_what_a_killed_run_left(home, airflow, crash_at,
         assert (outcome, run.states) == (Outcome.ABANDONED, ALL_DONE)
     else:  # sealed: the next run's begin finished it and found nothing left to do
         assert (outcome, run.states) == (Outcome.PUBLISHED, NOTHING_DONE)
+
+
+def test_whoever_listens_hears_of_what_a_killed_task_has_published(home, airflow, crash_at):
+    home.apply()
+    crash_at("normal.after")  # the refresh is over, and only Airflow does not know
+    before = published(airflow)
+
+    run = airflow.run(airflow.load("single", one_task_dag("table='orders', retries=1")))
+
+    assert (run.states, run.tries) == ({"refresh": "success"}, {"refresh": 2})
+    nothing, done = history(home)
+    assert (nothing.outcome, done.outcome) == (Outcome.NOTHING_TO_DO, Outcome.PUBLISHED)
+    assert published(airflow)[len(before) :] == [done.refresh_id]
 
 
 @pytest.mark.in_test_all
