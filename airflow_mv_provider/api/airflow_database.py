@@ -166,7 +166,7 @@ def _dags_of(reference: type[TaskOutletAssetReference] | type[DagScheduleAssetRe
         .outerjoin(bundle_teams, bundle_teams.c.dag_bundle_name == DagBundleModel.name)
         .outerjoin(DagTag, DagTag.dag_id == DagModel.dag_id)
         # Airflow calls a DAG stale whose file has an error, too: its tables are no free-for-all meanwhile.
-        .where(or_(~DagModel.is_stale, DagModel.has_import_errors))
+        .where(or_(~DagModel.is_stale, DagModel.has_import_errors.is_(True)))
     )
 
 
