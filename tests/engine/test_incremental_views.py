@@ -63,6 +63,8 @@ SHAPES = {
     " FROM orders o",
     "medians and names in quotes": "SELECT `o`.`Customer_ID` AS `the customer`, percentile(l.price, 0.5) AS `median`"
     " FROM orders AS o JOIN lines AS l ON l.order_id = o.order_id GROUP BY 1",
+    "LEFT JOIN USING": "SELECT customer_id, count(o.order_id) AS orders FROM customers LEFT JOIN orders o"
+    " USING (customer_id) GROUP BY customer_id",
     "LATERAL VIEW": "SELECT customer_id, part FROM customers"
     " LATERAL VIEW explode(array(name, concat(name, '!'))) p AS part",
 }
@@ -258,8 +260,9 @@ def test_small_views_are_computed_as_a_whole_unless_incremental_was_asked_for(vi
 def test_view_is_computed_as_a_whole_where_spark_rejects_what_would_find_its_units(views):
     """Two columns of a derived table have one name, which nobody asks for."""
     views.of(
-        "SELECT u.region, count(*) AS n FROM (SELECT DISTINCT c.customer_id, o.customer_id, c.region FROM customers c"
-        " JOIN orders o ON o.customer_id = c.customer_id) AS u GROUP BY u.region",
+        "SELECT u.region, count(*) AS n FROM (SELECT c.customer_id, o.customer_id, c.region, max(o.day) AS day"
+        " FROM customers c JOIN orders o ON o.customer_id = c.customer_id GROUP BY 1, 2, 3) AS u"
+        " WHERE u.day > DATE '2026-01-02' GROUP BY u.region",
         ["region"],
     )
     views.change("DELETE FROM {orders} WHERE customer_id IN (3, 4)")
@@ -267,7 +270,7 @@ def test_view_is_computed_as_a_whole_where_spark_rejects_what_would_find_its_uni
     report = views.lake.refresh(strategy="incremental")
 
     assert report.strategy == "corrections"
-    assert "changes cannot be read" in report.reason
+    assert "not incremental: Spark rejects what would find its units (AMBIGUOUS_" in report.reason
     views.is_the_query()
     assert views.lake.spark.catalog.listTables() == []
 
@@ -330,4 +333,91 @@ def test_view_is_computed_as_a_whole_once_vacuum_has_removed_what_its_change_is_
     assert "cannot be read" in report.reason
     views.is_the_query()
     views.change("UPDATE {lines} SET price = 3 WHERE line_id = 11")
+    views.follows()
+
+
+def _texts(views: Views, columns: str) -> tuple[list[Any], list[Any]]:
+    """Main's rows and the query's, of expressions whose values Python carries as they are."""
+    main, query = f"delta.`{views.lake.root}/orders`", f"({views.pinned(views.sql)})"
+    found = (views.lake.spark.sql(f"SELECT {columns} FROM {each}").collect() for each in (main, query))
+    return tuple(sorted(tuple(row) for row in rows) for rows in found)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sql", "columns"),
+    [
+        pytest.param(
+            "UPDATE {customers} SET name = CAST(X'41FF' AS STRING) WHERE customer_id IN (3, 4)",
+            "SELECT name, count(*) AS n, sum(region) AS s FROM customers GROUP BY name",
+            "hex(name), n, s",
+            id="texts that are no UTF-8",
+        ),
+        pytest.param(
+            "INSERT INTO {orders} VALUES (1000, 1, DATE '1582-10-07'), (1001, 2, DATE '0099-03-01')",
+            "SELECT day, count(*) AS n, sum(customer_id) AS s FROM orders GROUP BY day",
+            "string(day), n, s",
+            id="days that Python and Java count otherwise",
+            marks=pytest.mark.in_test_all,
+        ),
+        pytest.param(
+            "INSERT INTO {orders} VALUES (1000, 1, make_date(10000, 1, 1))",
+            "SELECT day, count(*) AS n, sum(customer_id) AS s FROM orders GROUP BY day",
+            "string(day), n, s",
+            id="days that Python does not know",
+            marks=pytest.mark.in_test_all,
+        ),
+    ],
+)
+def test_units_are_found_whose_values_python_would_carry_as_others(views, statement, sql, columns):
+    views.change(statement)
+    views.of(sql, [sql.split(" ")[1].rstrip(",")])
+    views.change(
+        "UPDATE {customers} SET region = region + 1 WHERE customer_id = 3",
+        "UPDATE {orders} SET customer_id = customer_id + 1 WHERE order_id >= 1000 OR order_id = 1",
+    )
+
+    report = views.lake.refresh(strategy="incremental")
+
+    assert report.strategy == "incremental", report.reason
+    main, query = _texts(views, columns)
+    assert main == query
+
+
+@pytest.mark.in_test_all
+def test_units_of_a_union_in_a_union_are_cast_as_its_rows_are(views):
+    """A text becomes a day, which becomes a time; the text itself is another time."""
+    views.change("UPDATE {customers} SET name = concat('2026-01-', lpad(customer_id + 1, 2, '0'), ' 10:00:00')")
+    views.of(
+        "SELECT name AS at FROM customers UNION SELECT day FROM orders WHERE order_id < 0"
+        " UNION ALL SELECT CAST('2030-01-01' AS TIMESTAMP) FROM lines WHERE line_id = 1",
+        ["at"],
+    )
+    views.change("UPDATE {customers} SET name = '2026-02-01 11:00:00' WHERE customer_id = 1")
+
+    views.follows()
+
+
+@pytest.mark.in_test_all
+def test_map_in_a_derived_table_does_not_decide_which_of_its_rows_have_changed(views):
+    views.of(
+        "SELECT u.region, count(u.day) AS n FROM (SELECT c.region, map('name', c.name) AS names, o.day"
+        " FROM customers c LEFT JOIN orders o ON o.customer_id = c.customer_id) AS u"
+        " WHERE coalesce(u.day, DATE '2026-01-01') > '2025-01-01' GROUP BY u.region",
+        ["region"],
+    )
+    views.change(*CHANGES)
+
+    views.follows()
+
+
+@pytest.mark.in_test_all
+def test_rows_that_a_subquery_leaves_out_are_not_cast_to_find_units(views):
+    views.change("UPDATE {customers} SET name = string(customer_id) WHERE region = 0")
+    views.of(
+        "SELECT CAST(c.name AS INT) AS number, count(*) AS n FROM customers c"
+        " WHERE c.region IN (SELECT l.line_id FROM lines l WHERE l.line_id = 0) GROUP BY CAST(c.name AS INT)",
+        ["number"],
+    )
+    views.change("UPDATE {customers} SET name = concat(name, '1') WHERE customer_id IN (3, 4)")
+
     views.follows()

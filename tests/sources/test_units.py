@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units import shape, ties
 from airflow_mv_provider.sources.query.units.affected import Changes, affected
 from airflow_mv_provider.sources.query.units.restriction import restrictions
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
@@ -230,6 +230,7 @@ def changed_tables(chance: random.Random) -> Tables:
 def check(query: exp.Query, sql: str, tables: Tables, chance: random.Random) -> str:
     """Check one change of one query, divided by some of the columns that divide it; return what became of it."""
     try:
+        ties.find(query)
         possible = sorted(shape.unit_columns(query))
         if not possible:
             return "no units"
@@ -417,6 +418,182 @@ def test_parts_of_a_union_that_have_other_types_are_neither_divided_nor_restrict
     assert restrictions(looked_up, {0: 0}) == {}
 
 
+KINDS = {"t": {"a": "string"}, "u": {"c": "string", "w": "int"}, "x": {"i": "int", "s": "string"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "leads_on"),
+    [
+        ("x.s", True),
+        ("CAST(x.i AS STRING)", True),
+        ("coalesce(x.i, x.s)", False),
+        ("nvl(x.i, x.s)", False),
+        ("CASE WHEN x.i > 0 THEN x.s ELSE x.i END", False),
+        ("if(x.i > 0, x.s, x.i)", False),
+        ("greatest(x.s, x.i)", False),
+        ("x.s AS k FROM x UNION SELECT x.i", False),
+        ("x.s AS k FROM x UNION SELECT x.s", True),
+    ],
+)
+def test_column_that_is_computed_leads_to_no_other_relation(value, leads_on):
+    """sqlglot takes these for texts; to Spark they are numbers, of which '7' and '07' are both 7."""
+    sql = f"SELECT t.a, u.w FROM t JOIN (SELECT {value} AS k FROM x) AS d ON t.a = d.k JOIN u ON d.k = u.c"
+
+    assert ("u" in restrictions(shape.parsed(sql, KINDS), {0: 0})) == leads_on
+    nested = sql.replace(f"(SELECT {value} AS k FROM x)", f"(SELECT e.k FROM (SELECT {value} AS k FROM x) AS e)")
+    assert ("u" in restrictions(shape.parsed(nested, KINDS), {0: 0})) == leads_on
+
+
+@pytest.mark.parametrize(
+    ("joins", "restricted"),
+    [
+        ("a JOIN b USING (k)", {"a", "b"}),
+        ("a LEFT JOIN b USING (k)", {"a", "b"}),
+        ("a JOIN b USING (k) LEFT JOIN c USING (k)", {"a", "b", "c"}),
+        ("a RIGHT JOIN b USING (k)", {"a", "b"}),
+    ],
+)
+def test_column_that_using_has_joined_restricts_its_relations(joins, restricted):
+    query = shape.parsed(f"SELECT k, count(*) AS n FROM {joins} GROUP BY k", SCHEMA)
+
+    assert "COALESCE" not in query.sql("spark")
+    assert restrictions(query, {0: 0}).keys() == restricted
+
+
+def parts_of(sql: str, units: Sequence[int], changed: str, kinds: dict[str, dict[str, str]] | None = None) -> list[str]:
+    """What finds the units that changes of an input touch, as SQL."""
+    query = shape.parsed(sql, kinds or SCHEMA)
+    ties.find(query)
+    assert set(units) <= shape.unit_columns(query)
+    return [
+        shape.text(part) for part in affected(query, units, Changes({changed}, lambda name, of: f"_mv_{of}_{name}"))
+    ]
+
+
+FIRST = "SELECT k, x, y, row_number() OVER (PARTITION BY k ORDER BY x) AS r FROM a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT d.y, count(*) AS n FROM ({FIRST}) AS d WHERE d.r = 1 GROUP BY d.y",
+        f"SELECT e.y, count(*) AS n FROM (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1) AS e GROUP BY e.y",
+        f"SELECT d.k, d.y FROM ({FIRST}) AS d WHERE d.r = 1 AND d.y > 5",
+        f"SELECT e.k, count(*) AS n FROM (SELECT d.k FROM ({FIRST}) AS d WHERE d.r = 1 AND d.y = 5) AS e GROUP BY e.k",
+        f"SELECT b.k, count(d.y) AS n FROM b LEFT JOIN ({FIRST}) AS d ON d.y = b.k AND d.r = 1 GROUP BY b.k",
+        f"SELECT b.k, b.y FROM b WHERE b.k NOT IN (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1)",
+    ],
+)
+def test_row_that_was_taken_of_two_equal_ones_is_not_missed(sql):
+    """The table was computed with the one, its units are looked for with the other, and then there is only one."""
+    rows = [(1, 0, 5), (1, 0, 6)]
+    others: dict[str, list[Row]] = {"b": [(5, 1, 1), (6, 1, 2)], "c": []}
+    for kept in rows:
+        one, other = (Tables({"a": before, **others}, {"a": [kept], **others}, ("a",)) for before in (rows, rows[::-1]))
+        published, now = Counter(one.rows(sql, "before")), Counter(other.rows(sql, "after"))
+        assert Counter(other.rows(sql, "before")) != published
+
+        query = shape.parsed(sql, SCHEMA)
+        ties.find(query)
+        parts = affected(query, [0], Changes(("a",), lambda name, part: f"_mv_{part}_{name}"))
+        touched = {row for part in parts for row in other.db.execute(part.sql("sqlite")).fetchall()}
+
+        assert {(row[0],) for row in (published - now) + (now - published)} <= touched
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT d.y, count(*) AS n FROM (SELECT k, max_by(y, x) AS y FROM a GROUP BY k) AS d GROUP BY d.y",
+        f"SELECT d.r, count(*) AS n FROM ({FIRST}) AS d GROUP BY d.r",
+        f"SELECT b.y, d.y AS z FROM ({FIRST}) AS d JOIN b ON b.k = d.r",
+        f"SELECT b.y, d.y AS z FROM ({FIRST}) AS d, b WHERE b.k = d.r",
+        f"SELECT b.y, b.k FROM b LEFT ANTI JOIN (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1) AS e ON e.y = b.k",
+        "SELECT int(d.s) AS s, count(*) AS n FROM (SELECT k, sum(double(x)) AS s FROM a GROUP BY k) AS d"
+        " GROUP BY int(d.s)",
+        "SELECT k, r FROM (SELECT k, ntile(2) OVER (PARTITION BY y ORDER BY x) AS r FROM a) AS d"
+        " EXCEPT SELECT k, x FROM b",
+    ],
+)
+def test_order_of_rows_decides_only_what_conditions_leave_out(sql):
+    query = shape.parsed(sql, SCHEMA)
+
+    with pytest.raises(NotIncrementalError, match="a value that depends on the order of rows"):
+        ties.find(query)
+        shape.unit_columns(query)
+
+
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        ("rank() OVER (PARTITION BY k ORDER BY x)", "d.v = 1"),
+        ("sum(x) OVER (PARTITION BY k)", "d.v > 1"),
+        ("max(x) OVER (PARTITION BY k ORDER BY y)", "d.v > 1"),
+        ("sum(CASE WHEN x > 1 THEN y * 2 ELSE 0 END) OVER (PARTITION BY k)", "d.v > 1"),
+    ],
+)
+def test_conditions_that_no_order_of_rows_changes_are_kept(column, condition):
+    sql = f"SELECT d.y, count(*) AS n FROM (SELECT k, y, {column} AS v FROM a) AS d WHERE {condition} GROUP BY d.y"
+
+    assert all("`d`.`v`" in part for part in parts_of(sql, [0], "a"))
+
+
+def test_qualify_that_varies_is_left_out_whole():
+    """Spark wants a window function in it."""
+    last = "SELECT k, y FROM a QUALIFY row_number() OVER (PARTITION BY k ORDER BY x) = 1"
+
+    assert not any(
+        "QUALIFY" in p for p in parts_of(f"SELECT d.y, count(*) AS n FROM ({last}) AS d GROUP BY d.y", [0], "a")
+    )
+
+
+def test_units_of_a_union_are_cast_as_its_rows_are():
+    kinds = {"a": {"k": "string"}, "b": {"k": "date"}, "c": {"k": "timestamp"}}
+    sql = "SELECT k FROM a UNION SELECT k FROM b UNION ALL SELECT k FROM c"
+
+    parts = parts_of(sql, [0], "a", kinds)
+
+    assert len(parts) == 2
+    for part in parts:
+        of_b, of_c = part.index("_mv_after_b"), part.index("_mv_after_c")
+        assert part.count("UNION ALL") == 2
+        assert of_b < of_c
+    assert all(
+        "UNION" not in part for part in parts_of(sql.replace("FROM b", "FROM a"), [0], "c", kinds | {"c": kinds["a"]})
+    )
+
+
+def test_units_of_a_derived_table_are_those_that_are_used():
+    kinds = {"a": {"k": "int", "x": "int", "m": "map<string,int>"}, "b": {"k": "int", "y": "int"}}
+    derived = "(SELECT a.k, a.x, a.m, b.y FROM a LEFT JOIN b ON b.k = a.k)"
+
+    plain = parts_of(f"SELECT d.x, count(*) AS n FROM {derived} AS d GROUP BY d.x", [0], "b", kinds)
+    filtered = parts_of(f"SELECT d.x, count(*) AS n FROM {derived} AS d WHERE d.y > 1 GROUP BY d.x", [0], "b", kinds)
+
+    assert not any("_mv_rows" in part or "`m`" in part for part in plain)
+    assert all("`_mv_touched`.`k`" in part and "`_mv_touched`.`m`" not in part for part in filtered)
+
+
+def test_relation_that_is_looked_up_has_each_value_once():
+    """Many changed rows of one value were joined with each row of the other relation."""
+    exists = parts_of("SELECT a.k, a.y FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.x = a.x AND b.y > 1)", [0], "b")
+    semi = parts_of("SELECT a.k, a.y FROM a LEFT SEMI JOIN b ON b.x = a.x", [0], "b")
+    not_in = parts_of("SELECT a.k, a.y FROM a WHERE a.x NOT IN (SELECT b.x FROM b)", [0], "b")
+
+    assert all("(SELECT DISTINCT `_mv_0_b`.`x`, `_mv_0_b`.`y` FROM `_mv_" in part for part in exists)
+    assert all("(SELECT DISTINCT `b`.`x` FROM `_mv_" in part for part in semi)
+    each = [re.findall(r"SELECT DISTINCT (.*?) FROM", part) for part in not_in]
+    assert each == [["`_mv_0_b`.`x`"]] * 2 + [["1 AS `_mv_any`"]] * 2 + [["`_mv_0_b`.`x`"]] * 2
+
+
+def test_subquery_is_kept_where_it_may_protect_a_cast():
+    where = "WHERE a.x IN (SELECT c.x FROM c)"
+    computed = f"SELECT CAST(a.y AS STRING) AS g, count(*) AS n FROM a {where} GROUP BY CAST(a.y AS STRING)"
+
+    assert all("FROM `_mv_before_c`" in p or "FROM `_mv_after_c`" in p for p in parts_of(computed, [0], "a"))
+    assert not any("_c`" in part for part in parts_of(f"SELECT a.k, a.y FROM a {where}", [0], "a"))
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 
@@ -469,6 +646,7 @@ def test_tpc_h_queries_follow_their_inputs():
         followed[number] = set()
         try:
             query = shape.parsed(view.sql, known)
+            ties.find(query)
             units = [n for n in shape.sequence(query, view.key) if n in shape.unit_columns(query)]
         except NotIncrementalError:
             continue

@@ -16,20 +16,33 @@ from dataclasses import dataclass
 from functools import reduce
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, DoubleType, FloatType, StringType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructType,
+)
 from sqlglot import exp
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.sources.projection import Plans
 from airflow_mv_provider.sources.query.spark_plan import num_aggregates, optimized, pinned_sql
-from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units import shape, ties
 from airflow_mv_provider.sources.query.units.affected import Changes, Part, affected
 from airflow_mv_provider.sources.query.units.restriction import restrictions
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
 from airflow_mv_provider.spark.compare import corrections
+from airflow_mv_provider.spark.errors import condition_of
 
 _MAX_VALUES = 1000  # up to which Delta skips files by the values themselves
 _MAX_BROADCAST = 1_000_000
@@ -59,11 +72,13 @@ class Followed:
     Attributes:
         columns: Its columns and their types, as Spark has found them.
         units: The positions of its unit columns.
+        inputs: Each input's rows as SQL.
     """
 
     query: exp.Query
     columns: StructType
     units: tuple[int, ...]
+    inputs: Mapping[str, str]
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -94,6 +109,29 @@ class Followed:
                 for part, names in zip(parts, read, strict=True)
             ]
 
+    def shown(self, spark: SparkSession, changed: Sequence[str]) -> tuple[str, ...]:
+        """Return `affected` as text for people, which Spark has analysed.
+
+        Raises:
+            NotIncrementalError: Also if Spark rejects it.
+        """
+        found = tuple(each.sql for each in self.affected(changed, lambda name, part: f"{part}_{name}"))
+        defined = []
+        for name, rows in self.inputs.items():
+            pinned = quoted(f"{RESERVED_PREFIX}pinned_{name.lower()}")
+            defined.append(f"{pinned} AS ({rows})")
+            sides = (quoted(f"{part}_{name.lower()}") for part in ("before", "after", "gone", "came"))
+            defined += [f"{side} AS (SELECT * FROM {pinned})" for side in sides]  # nosec B608  # quoted
+        all_of_them = " UNION ALL ".join(f"SELECT 1 FROM ({sql})" for sql in found)  # nosec B608  # our own
+        try:
+            _ = spark.sql(f"WITH {', '.join(defined)} {all_of_them}").schema if found else None
+        except AnalysisException as error:
+            raise NotIncrementalError(
+                f"Spark rejects what would find its units ({condition_of(error)})",
+                "give the columns of its derived tables names of their own, and types that can be compared",
+            ) from error
+        return found
+
     def restrictions(self) -> dict[str, tuple[str, frozenset[int]]]:
         """Return what of its inputs some units need; see `units.restriction`.
 
@@ -117,9 +155,10 @@ def followed(
     Raises:
         NotIncrementalError: If they cannot be, with the reason.
     """
-    columns = {name: {c.name: c.dataType.simpleString() for c in of} for name, (_, of) in inputs.items()}
+    columns = {name: {c.name: _type_name(c.dataType) for c in of} for name, (_, of) in inputs.items()}
     query = shape.parsed(sql, columns)
     with shape.not_too_deep():
+        ties.find(query)
         possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
     author, ours = (pinned_sql(text, pinned) for text in (sql, explicit))
@@ -135,7 +174,7 @@ def followed(
             "no column of the key says which rows of the inputs a row depends on",
             "put a column into the key that is read from an input, and grouped or partitioned by",
         )
-    return Followed(query, result, tuple(units))
+    return Followed(query, result, tuple(units), pinned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +297,7 @@ def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, fou
         kinds = {each.rows.schema[name].dataType for name in each.rows.columns if name.lower() == column}
         # The parts of a UNION may have other types than its result.
         if kinds and kinds == {found.units.schema[_UNIT + str(number)].dataType for number in numbers}:
-            pinned[each.name] = kept.view(_with_values(each.rows, column, found.units, sorted(numbers)))
+            pinned[each.name] = kept.view(_with_values(each.rows, column, found, sorted(numbers)))
         else:
             pinned[each.name] = each.after
     now = kept.spark.sql(pinned_sql(sql, pinned))
@@ -288,20 +327,43 @@ def net(changed: DataFrame, changes: Changeset) -> DataFrame:
     return summed.where(f"{corrections.SIGN} <> 0").withColumn(corrections.SIGN, F.signum(corrections.SIGN).cast("int"))
 
 
-def _with_values(rows: DataFrame, column: str, units: DataFrame, numbers: Sequence[int]) -> DataFrame:
+def _with_values(rows: DataFrame, column: str, found: Touched, numbers: Sequence[int]) -> DataFrame:
     """Return the rows in which a column has a value of some unit columns."""
-    actual = next(name for name in rows.columns if name.lower() == column)
-    values = reduce(DataFrame.unionAll, (units.select(F.col(_UNIT + str(n)).alias(_UNIT)) for n in numbers)).distinct()
-    found = [row[0] for row in values.limit(_MAX_VALUES + 1).collect()] if _is_written(rows, actual) else None
-    if found is None or len(found) > _MAX_VALUES:
-        return rows.join(F.broadcast(values), rows[quoted(actual)].eqNullSafe(values[_UNIT]), "left_semi")
-    is_one = F.col(quoted(actual)).isin([value for value in found if value is not None])
-    return rows.where(is_one | F.col(quoted(actual)).isNull() if None in found else is_one)
+    actual = quoted(next(name for name in rows.columns if name.lower() == column))
+    each = (found.units.select(F.col(_UNIT + str(number)).alias(_UNIT)) for number in numbers)
+    values = reduce(DataFrame.unionAll, each).distinct()
+    literals = _literals(values)
+    if literals is None:
+        is_small = found.num_units * len(numbers) <= _MAX_BROADCAST
+        named = F.broadcast(values) if is_small else values
+        return rows.join(named, rows[actual].eqNullSafe(named[_UNIT]), "left_semi")
+    of, has_null = literals
+    is_one = F.col(actual).isin(of)
+    return rows.where(is_one | F.col(actual).isNull() if has_null else is_one)
 
 
-def _is_written(rows: DataFrame, column: str) -> bool:
-    """True if values of a column can be written into a condition as they are, whatever the session's time zone."""
-    return not isinstance(rows.schema[column].dataType, TimestampType | TimestampNTZType)
+def _literals(values: DataFrame) -> tuple[list[Column], bool] | None:
+    """Return values as they are written into a condition, and whether NULL is one.
+
+    Returns:
+        None if they are many, or Python would carry another one.
+    """
+    value, is_carried = F.col(_UNIT), F.lit(True)
+    read: Callable[[object], Column] = F.lit
+    match values.schema[_UNIT].dataType:
+        case IntegralType() | DecimalType() | BooleanType():
+            pass
+        case DateType():  # Python has no year 10,000, and Java another calendar before 1582
+            value, read = F.unix_date(value), lambda day: F.date_from_unix_date(F.lit(day))
+        case StringType():
+            is_carried = F.coalesce(F.is_valid_utf8(value), is_carried)
+            value = F.when(is_carried, value)
+        case _:
+            return None
+    found = values.select(value, is_carried).limit(_MAX_VALUES + 1).collect()
+    if len(found) > _MAX_VALUES or not all(row[1] for row in found):
+        return None
+    return [read(row[0]) for row in found if row[0] is not None], any(row[0] is None for row in found)
 
 
 def _can_name_units(kind: object) -> bool:
@@ -309,6 +371,11 @@ def _can_name_units(kind: object) -> bool:
     if isinstance(kind, StringType):
         return kind == StringType()  # no other collation
     return isinstance(kind, AtomicType) and not isinstance(kind, FloatType | DoubleType)
+
+
+def _type_name(kind: DataType) -> str:
+    """Return a type as sqlglot may know it; of a collation it would make plain text."""
+    return "unknown" if "collate" in kind.simpleString() else kind.simpleString()
 
 
 def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:

@@ -9,7 +9,9 @@ tuples, and what filters groups, is left out. More units than are touched do no 
     EXISTS, IN, a subquery's value         the rows that it may look at, joined by its conditions with the outer rows
     x NOT IN (SELECT y ...)                the same where x = y, where x is NULL, and where y is
     a derived table                        its changed rows: computed from changed rows if it only joins and filters,
-                                           else all of its own affected units, before and after
+                                           else its own affected units; all of their rows, before and after, if more
+                                           of it is used than unit columns
+    conditions that depend on the order    left out; see `ties`
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Literal, TypeVar
 from sqlglot import exp
 
 from airflow_mv_provider.sources.query.units.shape import (
+    VARYING,
     NotIncrementalError,
     Relation,
     at_place,
@@ -34,12 +37,14 @@ from airflow_mv_provider.sources.query.units.shape import (
     optional,
     place_of,
     relations,
+    set_varying,
     shows_inner_rows,
     subqueries,
     summarizes,
     tables_of,
     unit_columns,
     unwrapped,
+    varies,
     windows,
 )
 
@@ -48,6 +53,15 @@ Named = Callable[[str, Part], str]
 """The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
 _SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
 _CHANGED = "changed"
+# Two values of these types are equal exactly if they are the same.
+_SORTED_OUT: tuple[exp.DType | str, ...] = (
+    *exp.DataType.INTEGER_TYPES,
+    *exp.DataType.TEMPORAL_TYPES,
+    "decimal",
+    "text",
+    "boolean",
+)
+_NOT_COMPARABLE = ("map", "variant", "geometry", "geography")
 _QueryT = TypeVar("_QueryT", bound=exp.Query)
 
 
@@ -89,14 +103,25 @@ def affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[e
 def _affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[exp.Select]:
     names = named(query)
     if isinstance(query, exp.SetOperation):
-        found = [
-            *_affected(unwrapped(query.left), units, changes),
-            *_affected(unwrapped(query.right), units, changes),
-        ]
+        branches = (unwrapped(query.left), unwrapped(query.right))
+        found = []
+        for branch, other in (branches, branches[::-1]):
+            parts = _affected(branch, units, changes)
+            found += parts if has_equal_types(query) else [_cast_with(part, other, units, changes) for part in parts]
         return [_called(each, [names[unit] for unit in units]) for each in found]
     assert isinstance(query, exp.Select)
     wanted = [query.expressions[position].unalias().as_(names[position], quoted=True) for position in units]
     return [*_by_relations(query, wanted, changes), *_by_subqueries(query, wanted, changes)]
+
+
+def _cast_with(part: exp.Select, other: exp.Query, units: Sequence[int], changes: Changes) -> exp.Select:
+    """Return a part of a UNION with the types that the other one's give it: Spark casts from one UNION to the next."""
+    names = named(part)
+    none = exp.Subquery(this=_at(other, "after", changes), alias=_table_alias("_mv_rows"))
+    columns = [exp.column(named(other)[unit], "_mv_rows", quoted=True) for unit in units]
+    both = exp.union(part, exp.select(*columns).from_(none).where(exp.false()), distinct=False, copy=False)
+    found = exp.Subquery(this=both, alias=_table_alias("_mv_cast"))
+    return exp.select(*(exp.column(name, "_mv_cast", quoted=True) for name in names)).from_(found)
 
 
 def _by_relations(
@@ -110,9 +135,43 @@ def _by_relations(
     found: list[exp.Select] = []
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node) and (only is None or each.alias in only):
+            used = _columns(each.alias, [*wanted, *_joining(select), *_conditions(select, wanted, changes)])
+            is_looked_up = each.is_looked_up or only is not None
             for sign, side in _SIDES.items():
-                rows = _changed_rows(each, sign, changes)
-                found += [_joined(select, position, some, wanted, side, changes) for some in rows]
+                rows = _changed_rows(each, sign, changes, used.keys())
+                found += [_joined(select, position, some, wanted, side, changes, is_looked_up) for some in rows]
+    return found
+
+
+def _joining(select: exp.Select) -> list[exp.Expr]:
+    """Return what joins a SELECT's relations, other than conditions in WHERE."""
+    joins = select.args.get("joins") or ()
+    conditions = [each for join in joins for each in conjuncts(join.args.get("on")) if not varies(each)]
+    return [*conditions, *(select.args.get("laterals") or ())]
+
+
+def _conditions(select: exp.Select, wanted: Sequence[exp.Expr], changes: Changes) -> list[exp.Expr]:
+    """Return conditions that the tuples before fulfil and those after.
+
+    A subquery costs more than it leaves out, but what is computed of a row may fail for one that it leaves out.
+    """
+    is_computed = not all(isinstance(each.unalias(), exp.Column) for each in wanted)
+    return [
+        each
+        for each in conjuncts(select.args.get("where"))
+        if not varies(each) and (not subqueries(each) or (is_computed and not changes.touch(each)))
+    ]
+
+
+def _columns(alias: str, nodes: Iterable[exp.Expr]) -> dict[str, exp.Column]:
+    """Return a relation's columns in expressions, but not those of another one of its alias in a query there."""
+    found: dict[str, exp.Column] = {}
+    for node in nodes:
+        if isinstance(node, exp.Column) and node.table == alias:
+            found[node.name] = node
+        within = [node.args.get("from_"), *(node.args.get("joins") or ())] if isinstance(node, exp.Select) else []
+        if not any(each is not None and each.this.alias_or_name == alias for each in within):
+            found |= _columns(alias, node.iter_expressions())
     return found
 
 
@@ -123,8 +182,13 @@ def _joined(
     wanted: Sequence[exp.Expr],
     side: Part,
     changes: Changes,
+    is_looked_up: bool,
 ) -> exp.Select:
-    """Return the wanted columns of the tuples of a SELECT in which one of its relations has only some rows."""
+    """Return the wanted columns of the tuples of a SELECT in which one of its relations has only some rows.
+
+    Args:
+        is_looked_up: Whether that relation only decides about rows of the others.
+    """
     sources = relations(select)
     changed = sources[position]
     missing: set[str] = set()
@@ -134,19 +198,18 @@ def _joined(
         if each.join is None:
             first = exp.From(this=node)
             continue
-        join = exp.Join(this=node, side=each.join.side, kind=each.join.kind, on=each.join.args.get("on"))
+        on = None if each.join.args.get("on") is None else _at(_stable(each.join.args["on"]), side, changes)
+        join = exp.Join(this=node, side=each.join.side, kind=each.join.kind, on=on)
         is_outer = each.join.side in ("LEFT", "RIGHT") and not each.is_looked_up
         if number == position and (each.is_looked_up or each.join.side == "LEFT"):
-            join = exp.Join(this=node, on=each.join.args.get("on"))
+            join = exp.Join(this=node, on=on)
             missing |= {each.alias}
         elif is_outer and each.join.side == "RIGHT" and position == 0:
-            join = exp.Join(this=node, on=each.join.args.get("on"))
+            join = exp.Join(this=node, on=on)
             missing |= {changed.alias}
         elif tables_of(each.join) & missing:
             missing |= {each.alias}
             continue
-        if (on := join.args.get("on")) is not None:
-            join.set("on", _at(on, side, changes))
         joins.append(join)
     laterals = []
     for lateral in select.args.get("laterals") or ():
@@ -160,9 +223,7 @@ def _joined(
             "take the key's columns from the other side of the outer join",
         )
     conditions = [
-        each.copy()
-        for each in conjuncts(select.args.get("where"))
-        if not subqueries(each) and not tables_of(each) & missing
+        _at(each, side, changes) for each in _conditions(select, wanted, changes) if not tables_of(each) & missing
     ]
     if any(map(summarizes, conditions)):
         raise NotIncrementalError(
@@ -170,7 +231,24 @@ def _joined(
         )
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
     found.meta[_CHANGED] = changed.alias
-    return _beginning_with(changed.alias, found.where(*conditions, copy=False) if conditions else found)
+    found = found.where(*conditions, copy=False) if conditions else found
+    if is_looked_up:
+        used = _columns(changed.alias, [*found.expressions, *_joining(found), *conditions])
+        rows.replace(_each_once(rows, changed.alias, used.values()))
+    return _beginning_with(changed.alias, found)
+
+
+def _each_once(rows: exp.Expr, alias: str, used: Collection[exp.Column]) -> exp.Expr:
+    """Return what is used of rows, each once, so that few pairs with the other relations' rows are alike."""
+    if not all(each.type is not None and each.type.is_type(*_SORTED_OUT) for each in used):
+        return rows.copy()
+    columns = [exp.column(each.name, alias, quoted=True) for each in used]
+    found = exp.Select(
+        expressions=columns or [exp.Literal.number(1).as_("_mv_any", quoted=True)],
+        distinct=exp.Distinct(),
+        from_=exp.From(this=rows.copy()),
+    )
+    return exp.Subquery(this=found, alias=_table_alias(alias))
 
 
 def _beginning_with(alias: str, select: exp.Select) -> exp.Select:
@@ -213,6 +291,8 @@ def _by_subqueries(
     queries = [query for clause in clauses(select) for query in subqueries(clause)]
     for number, query in enumerate(queries):
         if changes.touch(query):
+            if varies(query):
+                raise NotIncrementalError(*VARYING)
             outer = {each.alias for each in (*relations(select), *(select.args.get("laterals") or ()))}
             links = _links(select, query)
             for link in links:
@@ -301,8 +381,11 @@ def _flattened(
     nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += conjuncts(inner.args.get("where"))
-    # What is computed beside them filters nothing; it is here for the subqueries in it.
-    conditions += [exp.Coalesce(this=each.unalias(), expressions=[exp.true()]) for each in nested]
+    for clause in nested:
+        # What is computed beside them filters nothing; it is here for the subqueries in it.
+        beside = exp.Coalesce(this=clause.unalias(), expressions=[exp.true()])
+        set_varying(beside)
+        conditions.append(beside)
     if link.condition is not None:
         conditions.append(link.condition)
     flat = exp.Select(
@@ -329,7 +412,7 @@ def _rename(node: exp.Expr, aliases: Mapping[str, str]) -> None:
 def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) -> None:
     """Check that conditions connect a subquery's changed rows with outer ones, if only by rows between them."""
     conditions = [*conjuncts(part.args.get("where")), *(j.args["on"] for j in part.args["joins"] if j.args.get("on"))]
-    reached, groups = {part.meta[_CHANGED]}, [tables_of(each) for each in conditions]
+    reached, groups = {part.meta[_CHANGED]}, [tables_of(each) for each in conditions if not subqueries(each)]
     for _ in groups:
         for of in groups:
             if of & reached:
@@ -343,44 +426,68 @@ def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) ->
     )
 
 
-def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.Expr]:
-    """Return relations that together have all rows of a relation that went or came."""
+def _changed_rows(relation: Relation, sign: Part, changes: Changes, used: Collection[str]) -> list[exp.Expr]:
+    """Return relations that together have all rows of a relation that went or came.
+
+    Args:
+        used: The columns that they have at least.
+    """
     node = relation.node
     if isinstance(node, exp.Table):
         return [at_place(_table(changes.name(node.name, sign), relation.alias), place_of(node))]
     query = unwrapped(node)
-    return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes)]
+    positions = frozenset(position for position, name in enumerate(named(query)) if name in used)
+    return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes, positions)]
 
 
-def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Query]:
+def _changed_in(query: exp.Query, sign: Part, changes: Changes, used: frozenset[int]) -> list[exp.Query]:
+    """Return queries for the rows that went or came, with all columns or those used alone."""
     if not changes.touch(query):
         return []
     check_unlimited(query)
+    names = named(query)
     if isinstance(query, exp.Union) and not query.args.get("distinct") and has_equal_types(query):
         branches = (unwrapped(query.left), unwrapped(query.right))
-        return [_called(each, named(query)) for branch in branches for each in _changed_in(branch, sign, changes)]
+        found = [each for branch in branches for each in _changed_in(branch, sign, changes, used)]
+        some = [names[position] for position in sorted(used)]
+        return [_called(each, names if len(each.selects) == len(names) else some) for each in found]
     if isinstance(query, exp.Select) and _only_joins(query, changes):
         return list(_by_one_sign(query, sign, changes))
-    units = sorted(unit_columns(query))
-    if not units:
+    units = unit_columns(query)
+    if used and used <= units:
+        touched = _touched(query, sorted(used), changes)
+        return [exp.select(*(exp.column(names[unit], "_mv_touched", quoted=True) for unit in used)).from_(touched)]
+    compared = [unit for unit in sorted(units) if _is_comparable(query, unit)]
+    if not compared:
         raise NotIncrementalError(
             "a derived table has no columns that divide its rows", "group or partition it by columns that it returns"
         )
-    names, parts = named(query), _affected(query, units, changes)
-    if not parts:
-        raise NotIncrementalError("a subquery decides in which order rows are taken")
-    touched = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
     rows = exp.Subquery(this=_at(query, _SIDES[sign], changes), alias=_table_alias("_mv_rows"))
-    found = exp.Subquery(this=touched, alias=_table_alias("_mv_touched"))
+    touched = _touched(query, compared, changes)
     same = [
         exp.NullSafeEQ(
             this=exp.column(names[unit], "_mv_rows", quoted=True),
             expression=exp.column(names[unit], "_mv_touched", quoted=True),
         )
-        for unit in units
+        for unit in compared
     ]
-    is_touched = exp.Exists(this=exp.select("1").from_(found).where(*same))
+    is_touched = exp.Exists(this=exp.select("1").from_(touched).where(*same))
     return [exp.select(*(exp.column(n, "_mv_rows", quoted=True) for n in names)).from_(rows).where(is_touched)]
+
+
+def _touched(query: exp.Query, units: Sequence[int], changes: Changes) -> exp.Subquery:
+    """Return a relation of a derived table's units that may differ."""
+    parts = _affected(query, units, changes)
+    if not parts:
+        raise NotIncrementalError("a subquery decides in which order rows are taken")
+    found = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
+    return exp.Subquery(this=found, alias=_table_alias("_mv_touched"))
+
+
+def _is_comparable(query: exp.Query, position: int) -> bool:
+    """True if a column's type is not known to be one of which two values cannot be compared."""
+    kind = query.selects[position].type
+    return kind is None or not any(each.is_type(*_NOT_COMPARABLE) for each in kind.find_all(exp.DataType))
 
 
 def _called(query: _QueryT, names: Sequence[str]) -> _QueryT:
@@ -407,7 +514,10 @@ def _only_joins(select: exp.Select, changes: Changes) -> bool:
 def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[exp.Select]:
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node):
-            for rows in _changed_rows(each, sign, changes):
+            others = [one for one in select.iter_expressions() if not isinstance(one, exp.From | exp.Join | exp.Where)]
+            conditions = [one for one in conjuncts(select.args.get("where")) if not varies(one)]
+            used = _columns(each.alias, [*others, *_joining(select), *conditions])
+            for rows in _changed_rows(each, sign, changes, used.keys()):
                 found = _at(select, _SIDES[sign], changes)
                 assert isinstance(found, exp.Select)
                 if (join := relations(found)[position].join) is None:
@@ -418,14 +528,30 @@ def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[e
 
 
 def _at(node: exp.Expr, side: Part, changes: Changes) -> exp.Expr:
-    """Return a copy of a query or relation over the inputs as they were before, or are after, the change."""
+    """Return a copy of a query or relation over the inputs as they were before, or are after, the change.
+
+    Conditions that vary are left out.
+    """
     found = node.copy()
+    for each in found.find_all(exp.Join, exp.Where, exp.Having, exp.Qualify):
+        name = "on" if isinstance(each, exp.Join) else "this"
+        parts = conjuncts(each.args.get(name))
+        if parts and all(map(varies, parts)) and not isinstance(each, exp.Join):
+            each.pop()  # QUALIFY has to have a window function
+        elif any(map(varies, parts)):
+            each.set(name, _stable(each.args[name]))
     for table in list(found.find_all(exp.Table)):
         there = _table(changes.name(table.name, side), table.alias_or_name)
         if table is found:
             return there
         table.replace(there)
     return found
+
+
+def _stable(condition: exp.Expr) -> exp.Expr:
+    """Return a copy of a condition without the parts of it that vary."""
+    found = [each for each in conjuncts(condition) if not varies(each)]
+    return exp.and_(*found) if found else exp.true()
 
 
 def _table(name: str, alias: str) -> exp.Table:

@@ -12,7 +12,7 @@ sqlglot parses and qualifies; its tree is read here and never decides of a value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,11 +25,18 @@ from airflow_mv_provider.core.explanation import Obstacle
 DIALECT = "spark"
 _KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
 _PLACE = "place"
+_VARIES = "varies"
 # What is written without parentheses is read by precedence, of which sqlglot and Spark may think differently.
 _OPERATORS = (
     *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
     *(exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe, exp.Neg),
     *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor),
+)
+
+
+VARYING = (
+    "a value that depends on the order of rows decides which unit a row is in",
+    "make the derived table that computes it a table of its own",
 )
 
 
@@ -77,8 +84,10 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
         if len(found) != 1 or not isinstance(found[0], exp.Query):
             raise NotIncrementalError("the query is not understood")
         query = _without_ctes(found[0], {})
+        joined_by = {each.name.lower() for join in query.find_all(exp.Join) for each in join.args.get("using") or ()}
         qualified = qualify(query, schema=lower, dialect=DIALECT, quote_identifiers=True)
         qualified = annotate_types(qualified, schema=lower, dialect=DIALECT)
+        _name_sides(qualified, joined_by)
     except NotIncrementalError:
         raise
     except Exception as error:  # a parser's own mistakes, such as RecursionError, are no reason to fail
@@ -133,6 +142,16 @@ def at_place(table: exp.Table, place: int | None) -> exp.Table:
     if place is not None:
         table.meta[_PLACE] = place
     return table
+
+
+def varies(node: exp.Expr) -> bool:
+    """True if a column or condition may be another one each time it is computed; see `ties`."""
+    return bool(node.meta.get(_VARIES))
+
+
+def set_varying(node: exp.Expr) -> None:
+    """Let `varies` be true of a node, also of its copies."""
+    node.meta[_VARIES] = True
 
 
 def explicit(query: exp.Query) -> str:
@@ -247,30 +266,69 @@ def has_equal_types(query: exp.SetOperation) -> bool:
 
 
 def _known_types(query: exp.Query) -> list[exp.DataType] | None:
-    """Return the types of a query's columns if they are of inputs, casts or texts: sqlglot's of others may be wrong."""
     if isinstance(query, exp.SetOperation):
         return _known_types(unwrapped(query.left)) if has_equal_types(query) else None
-    tables = {each.alias for each in relations(query) if isinstance(each.node, exp.Table)}  # type: ignore[arg-type]
-    found = []
-    for each in query.selects:
-        value = each.unalias()
-        is_column = isinstance(value, exp.Column) and value.table in tables
-        is_known = is_column or value.is_string or isinstance(value, exp.Cast)
-        if not is_known or value.type is None or value.type.is_type("unknown", "null"):
-            return None
-        found.append(value.type)
+    found = [known_type(each.unalias()) for each in query.selects]
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def known_type(value: exp.Expr) -> exp.DataType | None:
+    """Return the type of a value if it is an input's column, a cast or a text: sqlglot's of others may be wrong."""
+    if isinstance(value, exp.Column) and (of := definitions(value)):
+        found = {known_type(each) for each in of}
+        return found.pop() if len(found) == 1 else None
+    is_known = is_of_input(value) or value.is_string or isinstance(value, exp.Cast)
+    return None if not is_known or value.type is None or value.type.is_type("unknown", "null") else value.type
+
+
+def is_of_input(value: exp.Expr) -> bool:
+    """True if a value is an input's column."""
+    return isinstance(value, exp.Column) and isinstance(_relation_of(value), exp.Table)
+
+
+def definitions(column: exp.Column) -> list[exp.Expr]:
+    """Return what a column of a derived table is computed as, in each part of a UNION; of others nothing."""
+    relation = _relation_of(column)
+    if not isinstance(relation, exp.Subquery):
+        return []
+    parts: list[exp.Expr] = [relation]
+    found, position = [], None
+    while parts:
+        try:
+            part = unwrapped(parts.pop())
+        except NotIncrementalError:
+            return []
+        names = named(part)
+        position = names.index(column.name) if position is None and column.name in names else position
+        if isinstance(part, exp.SetOperation):
+            parts += [part.left, part.right]
+        elif position is None:
+            return []
+        else:
+            found.append(part.selects[position].unalias())
     return found
+
+
+def _relation_of(column: exp.Column) -> exp.Expr | None:
+    """Return the relation that a column belongs to, in the query around it or one further out."""
+    select = column.find_ancestor(exp.Select)
+    while select is not None:
+        for node in (select.args.get("from_"), *(select.args.get("joins") or ())):
+            if node is not None and node.this.alias_or_name == column.table:
+                return node.this  # type: ignore[no-any-return]
+        select = select.find_ancestor(exp.Select)
+    return None
 
 
 def summarizes(node: exp.Expr) -> bool:
     """True if an expression has an aggregate or a window function of its own, and so is not about one joined row."""
-    return any(_is_aggregate(each) or isinstance(each, exp.Window) for each in own_nodes(node))
+    return any(is_aggregate(each) or isinstance(each, exp.Window) for each in own_nodes(node))
 
 
 def is_grouped(select: exp.Select) -> bool:
     """True if its rows stand for groups of rows."""
     return bool(select.args.get("group") or select.args.get("having")) or any(
-        _is_aggregate(node) for each in select.expressions for node in own_nodes(each)
+        is_aggregate(node) for each in select.expressions for node in own_nodes(each)
     )
 
 
@@ -370,14 +428,18 @@ def _of_select(select: exp.Select) -> frozenset[int]:
         each = selected.unalias()
         of = tables_of(each)
         is_plain = bool(of) and not of & may_be_missing and not subqueries(each)
-        is_plain = is_plain and not any(_is_aggregate(n) or isinstance(n, exp.Window) for n in own_nodes(each))
+        is_plain = is_plain and not any(is_aggregate(n) or isinstance(n, exp.Window) for n in own_nodes(each))
         is_in_groups = group is None or each in group.expressions
         if is_plain and is_in_groups and all(each in window.args["partition_by"] for window in over):
             found.append(position)
-    return frozenset(found)
+    stable = frozenset(position for position in found if not varies(select.expressions[position]))
+    if found and not stable:
+        raise NotIncrementalError(*VARYING)
+    return stable
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
+    """True if a node is an aggregate function, and not one over a window."""
     if not isinstance(node, exp.AggFunc):
         return False
     above: exp.Expr = node
@@ -408,6 +470,27 @@ def _without_ctes(query: exp.Query, above: Mapping[str, exp.CTE]) -> exp.Query:
             )
             node.replace(exp.Subquery(this=cte.this.copy(), alias=alias, **_modifiers(node)))
     return query
+
+
+def _name_sides(query: exp.Expr, names: Collection[str]) -> None:
+    """Let a column that USING has joined be that of the side whose rows are never missing; sqlglot takes both."""
+    for value in list(query.find_all(exp.Coalesce)):
+        first, *others = value.this, *value.expressions
+        select = value.find_ancestor(exp.Select)
+        if select is None or not all(isinstance(each, exp.Column) and each.name in names for each in (first, *others)):
+            continue
+        joins = {each.this.alias_or_name: each for each in select.args.get("joins") or ()}
+        of = [joins.get(each.table) for each in others]
+        if not all(
+            join is not None and exp.EQ(this=first.copy(), expression=each.copy()) in conjuncts(join.args.get("on"))
+            for join, each in zip(of, others, strict=True)
+        ):
+            continue
+        sides = [join.side for join in of if join is not None]
+        if all(side in ("", "LEFT") for side in sides):
+            value.replace(first)
+        elif sides == ["RIGHT"]:
+            value.replace(others[0])
 
 
 def _until_queries(query: exp.Expr) -> Iterator[exp.Expr]:
