@@ -19,10 +19,13 @@ _AS_THEY_ARE = {
     "bytea": "BINARY",
 }
 _ARRAYS = {"_bool": "BOOLEAN", "_int4": "INT", "_int8": "BIGINT", "_float8": "DOUBLE", "_text": "STRING"}
+# Before PostgreSQL 14 `extract` is a double, which holds each second of a far year, but not its microseconds.
+_SECONDS = "extract(epoch FROM date_trunc('second', {0}))::int8"
+_SINCE_EPOCH = f"({_SECONDS} * 1000000 + extract(microseconds FROM {{0}})::int8 % 1000000)"
 EPOCH = {
     "date": ("DATE '1970-01-01' + {}", "({} - DATE '1970-01-01')"),
-    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
-    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", _SINCE_EPOCH),
+    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", _SINCE_EPOCH),
 }
 _FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
 

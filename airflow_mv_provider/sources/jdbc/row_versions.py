@@ -45,7 +45,7 @@ SELECT md5(concat_ws(' ',
        has_column_privilege(%(table)s::regclass::oid, 'xmin', 'SELECT')
 """
 """Answers: `JdbcFrontier.relation`; whether all its parts have an `xmin`; columns whose values depend on more than the
-row; whether the login may read `xmin`. PostgreSQL 12 or newer."""
+row; whether the login may read `xmin`. PostgreSQL 13 or newer."""
 
 UNIQUE = """
 SELECT EXISTS (
