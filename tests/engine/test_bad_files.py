@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader
 
 from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
     DefinitionError,
+    EngineError,
     GuardRefusedError,
     SchemaMismatchError,
     SourceFileError,
@@ -255,6 +258,26 @@ def test_parquet_files_have_the_columns_of_all_of_them(lake):
     assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
     lake.spark.sql("SELECT 'x' AS id").write.mode("append").parquet(str(lake.root / "raw/parquet"))
     refused(lake, SchemaMismatchError, "do not have the same columns")
+
+
+@pytest.mark.in_process
+def test_failure_while_footers_are_read_leaves_no_column_out(lake, monkeypatch):
+    for sql in ("SELECT 1L AS id, 'a' AS v", "SELECT 2L AS id, 'b' AS v, 7 AS later"):
+        lake.spark.sql(sql).write.mode("append").parquet(str(lake.root / "raw/parquet"))
+    lake.apply(source=Files("raw/parquet", format="parquet"))
+    option, failed = DataFrameReader.option, list[str]()
+
+    def failing_once(reader: DataFrameReader, name: str, value: Any) -> DataFrameReader:
+        if name == "mergeSchema" and not failed:
+            failed.append(name)
+            raise PySparkException("Job aborted due to stage failure: an executor was lost")
+        return option(reader, name, value)
+
+    monkeypatch.setattr(DataFrameReader, "option", failing_once)
+    refused(lake, EngineError, "an executor was lost")
+    lake.refresh()
+
+    assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
 
 
 @pytest.mark.in_test_all

@@ -24,8 +24,6 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     DefinitionError,
-    InterruptedRefreshError,
-    MvError,
     SchemaMismatchError,
     SourceChangedError,
     SourceFileError,
@@ -330,18 +328,16 @@ class FilesReader(FileReader[Files, FilesFrontier]):
 
     @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
     def _merged(self, paths: tuple[str, ...]) -> StructType | None:
-        """Return the union of the files' columns; None if one of them cannot be read.
+        """Return the union of the files' columns; None if one of them is damaged, so that reading them raises.
 
         cost   : reads the footer of every file
-        raises : SchemaMismatchError, if a column has two types
+        raises : SchemaMismatchError, if a column has two types; whatever else keeps Spark from reading the footers
         """
         try:
             with translated("source"):
                 merged = self._spark.read.format(self._source.format).option("mergeSchema", "true")
                 return merged.load(list(paths)).schema
-        except (SchemaMismatchError, InterruptedRefreshError):
-            raise
-        except MvError:
+        except SourceFileError:
             return None  # the error of reading names the file, the error of merging does not
 
     @cached_property
