@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameReader
@@ -278,6 +280,28 @@ def test_failure_while_footers_are_read_leaves_no_column_out(lake, monkeypatch):
     lake.refresh()
 
     assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        pytest.param(lambda table: table.append_column("later", pa.array(range(10))), "later", id="added"),
+        pytest.param(lambda table: table.set_column(1, "w", table["v"]), "v, w", id="renamed"),
+        pytest.param(lambda table: table.set_column(2, "s", pa.array([{"b": 1}] * 10)), "a, b", id="field renamed"),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, "id BIGINT, v STRING, s STRUCT<a: INT>"], ids=["", "schema"])
+def test_parquet_that_differs_from_sparks_description_in_it_is_named(lake, change, names, schema):
+    file = parquet(lake, "SELECT id, concat('v', id) AS v, named_struct('a', 1) AS s FROM range(10)")
+    lake.apply(source=Files("raw/parquet", format="parquet", schema=schema))
+    lake.refresh()
+    changed = change(pq.read_table(file))
+    file.with_name(f".{file.name}.crc").unlink()
+    pq.write_table(changed, file)
+
+    refused(lake, SchemaMismatchError, file.name, f"footer: {names}.")
 
 
 @pytest.mark.in_test_all
