@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,13 @@ def _program(name: str) -> str:
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaServer]:
     """The one MariaDB server of the run; a machine without MariaDB fails here, it does not skip."""
+    with running_server() as server:
+        yield server
+
+
+@contextmanager
+def running_server() -> Iterator[MariaServer]:
+    """Start a server in a directory of its own, and leave nothing of it behind."""
     directory = Path(tempfile.mkdtemp(prefix="mv-mariadb-"))
     server = None
     try:

@@ -32,6 +32,10 @@ class Proxy:
         self._is_swallowing.clear()
         self._swallowed.clear()
 
+    def lead_to(self, port: int) -> None:
+        """Connect those who come from now on to another port of this machine."""
+        self._to = ("127.0.0.1", port)
+
     def wait_for_a_victim(self, seconds: float) -> bool:
         """Wait until somebody has said something in vain."""
         return self._swallowed.wait(seconds)

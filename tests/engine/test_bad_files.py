@@ -6,12 +6,17 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrameReader
 
 from airflow_mv_provider import DeltaSource, Files
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.exceptions import (
     DefinitionError,
+    EngineError,
     GuardRefusedError,
     SchemaMismatchError,
     SourceFileError,
@@ -255,6 +260,48 @@ def test_parquet_files_have_the_columns_of_all_of_them(lake):
     assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
     lake.spark.sql("SELECT 'x' AS id").write.mode("append").parquet(str(lake.root / "raw/parquet"))
     refused(lake, SchemaMismatchError, "do not have the same columns")
+
+
+@pytest.mark.in_process
+def test_failure_while_footers_are_read_leaves_no_column_out(lake, monkeypatch):
+    for sql in ("SELECT 1L AS id, 'a' AS v", "SELECT 2L AS id, 'b' AS v, 7 AS later"):
+        lake.spark.sql(sql).write.mode("append").parquet(str(lake.root / "raw/parquet"))
+    lake.apply(source=Files("raw/parquet", format="parquet"))
+    option, failed = DataFrameReader.option, list[str]()
+
+    def failing_once(reader: DataFrameReader, name: str, value: Any) -> DataFrameReader:
+        if name == "mergeSchema" and not failed:
+            failed.append(name)
+            raise PySparkException("Job aborted due to stage failure: an executor was lost")
+        return option(reader, name, value)
+
+    monkeypatch.setattr(DataFrameReader, "option", failing_once)
+    refused(lake, EngineError, "an executor was lost")
+    lake.refresh()
+
+    assert lake.rows("orders") == [(1, None, "a"), (2, 7, "b")]
+
+
+@pytest.mark.in_process
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        pytest.param(lambda table: table.append_column("later", pa.array(range(10))), "later", id="added"),
+        pytest.param(lambda table: table.set_column(1, "w", table["v"]), "v, w", id="renamed"),
+        pytest.param(lambda table: table.set_column(2, "s", pa.array([{"b": 1}] * 10)), "a, b", id="field renamed"),
+    ],
+)
+@pytest.mark.parametrize("schema", [None, "id BIGINT, v STRING, s STRUCT<a: INT>"], ids=["", "schema"])
+def test_parquet_that_differs_from_sparks_description_in_it_is_named(lake, change, names, schema):
+    file = parquet(lake, "SELECT id, concat('v', id) AS v, named_struct('a', 1) AS s FROM range(10)")
+    lake.apply(source=Files("raw/parquet", format="parquet", schema=schema))
+    lake.refresh()
+    changed = change(pq.read_table(file))
+    file.with_name(f".{file.name}.crc").unlink()
+    pq.write_table(changed, file)
+
+    refused(lake, SchemaMismatchError, file.name, f"footer: {names}.")
 
 
 @pytest.mark.in_test_all

@@ -207,9 +207,26 @@ def test_what_xmin_does_not_show_is_compared_and_said(items, statements, why):
 
 
 @pytest.mark.in_test_all
-def test_enum_value_that_is_renamed_is_renamed_in_every_row(items):
-    items.run("CREATE TYPE size AS ENUM ('s', 'm')", "ALTER TABLE items ADD s size DEFAULT 's'")
-    apply(items)
+@pytest.mark.parametrize(
+    ("kind", "value", "columns"),
+    [
+        ("size", "'s'", {}),
+        ("worn", "'s'", {}),
+        ("sizes", "sizes('s', 'm')", {"s": "STRING"}),
+        ("many", "many(sizes('s', 'm'))", {"s": "STRING"}),
+    ],
+    ids=["enum", "domain", "range", "multirange"],
+)
+@pytest.mark.sample("domain")
+def test_enum_value_that_is_renamed_is_renamed_in_every_row(items, kind, value, columns):
+    items.run(
+        "CREATE TYPE size AS ENUM ('s', 'm')",
+        "CREATE DOMAIN worn AS size",
+        "CREATE TYPE sizes AS RANGE (subtype = worn, multirange_type_name = many)",
+        f"ALTER TABLE items ADD s {kind}",  # without a default, which the catalog would have with the new name
+        f"UPDATE items SET s = {value}",
+    )
+    apply(items, source={"columns": columns})
     items.refresh()
     items.run("ALTER TYPE size RENAME VALUE 's' TO 'small'")
 

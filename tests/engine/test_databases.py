@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import re
 import threading
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -29,6 +31,7 @@ from airflow_mv_provider.exceptions import (
     SourceUnavailableError,
 )
 from airflow_mv_provider.sources.jdbc.model import Jdbc
+from airflow_mv_provider.sources.jdbc.postgres_types import EPOCH
 from airflow_mv_provider.sources.table_source import open_source
 from scripts.ports import free_port
 from tests.conftest import Crash, Lake
@@ -194,6 +197,23 @@ def test_value_or_type_that_spark_would_change_is_an_error(shop, column, value, 
     assert words in str(caught.value)
     assert "columns" in caught.value.advice
     assert shop.lake.phase() == "NORMAL"
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz"])
+def test_times_are_exact_where_the_servers_epoch_is_a_double(postgres, kind):
+    """It is one before PostgreSQL 14, whose `extract` is what `date_part` still is."""
+    ends = (-62_135_596_800_000_000, 253_402_300_799_999_999)  # of the years 1 and 9999
+    draw = random.Random(0)
+    wanted = [*ends, -1_000_001, -1_000_000, -1, 0, 1, *(draw.randint(*ends) for _ in range(2000))]
+    times = [(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=each)).isoformat(" ") for each in wanted]
+    now = EPOCH[kind][1].format("it")
+    before_14 = re.sub(r"extract\((\w+) FROM ", r"date_part('\1', ", now)
+
+    with psycopg.connect(postgres.new_database(), options="-c TimeZone=UTC") as connection:
+        sql = f"SELECT {now}, {before_14} FROM unnest(%s::text[]::{kind}[]) WITH ORDINALITY AS t (it, n) ORDER BY n"
+        found = connection.execute(sql.replace("% 1", "%% 1"), [times]).fetchall()
+
+    assert found == [(each, each) for each in wanted]
 
 
 # -- whether anything is new -------------------------------------------------------------------------------------------

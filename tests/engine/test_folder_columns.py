@@ -129,6 +129,17 @@ def test_a_file_that_is_in_no_such_folder_is_an_error_and_has_no_empty_value(lak
     assert lake.rows() == [(1, "v1", "01001")]
 
 
+def test_folder_of_that_name_above_the_path_is_not_the_value(lake):
+    write(lake, "csv", "zip=99999/raw/zip=01001", 1)
+    lake.apply(source=Files("raw/by/zip=99999/raw", format="csv", schema=SCHEMA))
+    select = proposed(refused(lake, DefinitionError, "zip"))
+    lake.apply(source=Files("raw/by/zip=99999/raw", format="csv", schema=SCHEMA, select=select))
+
+    lake.refresh()
+
+    assert lake.rows() == [(1, "v1", "01001")]
+
+
 @pytest.mark.in_test_all
 def test_the_name_of_the_file_is_not_the_value_of_its_folder(lake):
     write(lake, "csv", "zip=01001", 1)

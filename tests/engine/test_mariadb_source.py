@@ -32,7 +32,7 @@ from airflow_mv_provider.sources.jdbc.model import Jdbc
 from airflow_mv_provider.sources.table_source import open_source
 from scripts.ports import free_port
 from tests.conftest import Lake
-from tests.mariadb import ASKED, PASSWORD, MariaServer, mariadb
+from tests.mariadb import ASKED, PASSWORD, MariaServer, mariadb, running_server
 from tests.proxy import proxied
 
 __all__ = ["mariadb"]
@@ -253,6 +253,24 @@ def test_rows_are_of_one_moment_and_columns_wait(shop, at_point):
 def _end_all(shop: Shop) -> None:
     for (each,) in shop.run(f"SELECT id FROM information_schema.processlist WHERE user = '{ASKED}'"):
         shop.run(f"KILL {each}")
+
+
+@pytest.mark.in_test_all
+def test_rows_of_a_replica_that_lags_are_not_read_under_anothers_token(shop, at_point):
+    """An address of two servers: the token is of one of them, Spark is led to the other, which lacks all rows."""
+    with running_server() as replica, proxied(shop.server.port) as address:
+        replica.run("", f"CREATE DATABASE {shop.name}", f"GRANT SELECT ON {shop.name}.* TO '{ASKED}'@'%'")
+        replica.run(shop.name, "CREATE TABLE orders (id int PRIMARY KEY, v text)")
+        shop.connect(port=address.port)
+        shop.lake.apply(source=Jdbc("shop", table="orders", unchanged="snapshot"), guards={"allow_empty": True})
+        at_point("staging.before", lambda: address.lead_to(replica.port))
+        with pytest.raises(SourceUnavailableError, match="other server"):
+            shop.lake.refresh()
+        address.lead_to(shop.server.port)
+
+        shop.lake.refresh()
+
+    assert shop.is_equal()
 
 
 @pytest.mark.in_test_all

@@ -85,9 +85,9 @@ def folder_columns(pattern: str, paths: Iterable[str]) -> list[str]:
 def value_of_folder(name: str) -> str:
     """Return the SQL of a folder column's value: text, without the escapes for characters and NULL.
 
-    It raises for a file that is in no such folder.
+    It raises for a file that is in no such folder. Of several folders it takes the last: the path may lie in others.
     """
-    pattern = literal(f"/{re.escape(name)}=([^/]*)/")
+    pattern = literal(f"(?s).*/{re.escape(name)}=([^/]*)/")
     raises = f"raise_error({literal(f'no folder {name}= above ')} || _file)"
     value = f"coalesce(nullif(regexp_extract(_file, {pattern}, 1), ''), {raises})"
     return f"nullif(url_decode(replace({value}, '+', '%2B')), '__HIVE_DEFAULT_PARTITION__')"

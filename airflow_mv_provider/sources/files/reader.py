@@ -24,15 +24,13 @@ from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import (
     DefinitionError,
-    InterruptedRefreshError,
-    MvError,
     SchemaMismatchError,
     SourceChangedError,
     SourceFileError,
     SourceNotFoundError,
 )
 from airflow_mv_provider.sources.declared import declared
-from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, positions, row_lines
+from airflow_mv_provider.sources.files import csv_lines, csv_text, json_lines, parquet_footers, positions, row_lines
 from airflow_mv_provider.sources.files.frontier import FilesFrontier, SourceFile, added_files
 from airflow_mv_provider.sources.files.hidden_files import folder_columns, ignored_text, value_of_folder
 from airflow_mv_provider.sources.files.listing import listed, listed_again, shown, with_checksums
@@ -143,7 +141,8 @@ class FilesReader(FileReader[Files, FilesFrontier]):
                 rows = self._rows(self._pinned(frontier), (), file)
             else:
                 some, everything = ([literal_path(path) for path in each] for each in (paths, self.file_ids(frontier)))
-                self._check(some)
+                wanted = set(paths)
+                self._check([each for each in frontier.files if each.path in wanted])
                 rows = self._rows(some, (), file)
                 if rows.schema != self._rows(everything, (), file).schema:
                     raise SchemaMismatchError("source", "its new files have other columns than the older ones.")
@@ -210,7 +209,7 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         """
         paths = [literal_path(file.path) for file in frontier.files]
         if paths and self._checked != frontier:
-            self._check(paths, is_marked=is_marked)
+            self._check(frontier.files, is_marked=is_marked)
             self._checked = frontier
         return paths
 
@@ -230,11 +229,12 @@ class FilesReader(FileReader[Files, FilesFrontier]):
         """Return a listing with checksums if the definition's `fingerprint` is "checksum", else as it is."""
         return with_checksums(self._spark, files) if self._source.fingerprint == "checksum" else files
 
-    def _check(self, paths: list[str], *, is_marked: bool = False) -> None:
+    def _check(self, files: Sequence[SourceFile], *, is_marked: bool = False) -> None:
         """Refuse what Spark's reader of this format would silently skip; called once per frontier, before reading."""
+        paths = [literal_path(file.path) for file in files]
         self._check_folders(paths)
-        if self._source.format in ("orc", "parquet"):
-            self._check_columns(paths)
+        if self._source.format in ("orc", "parquet") and (merged := self._merged(tuple(paths))) is not None:
+            self._check_columns(files, merged)
         if self._source.format == "orc":
             check_calendar(self._spark, paths, self._declared)
         if self._source.format == "csv" and not is_marked:
@@ -322,26 +322,26 @@ class FilesReader(FileReader[Files, FilesFrontier]):
             raise DefinitionError("source", problem, hint="Give it a `schema`, or refresh first when it has a file.")
         return delta.no_rows(self._spark, self._declared).select("*", *extra)
 
-    def _check_columns(self, paths: list[str]) -> None:
+    def _check_columns(self, files: Sequence[SourceFile], merged: StructType) -> None:
         """Refuse files whose columns are not the schema's; a column that only some files lack is read as NULL."""
-        if self._source.schema_ and (merged := self._merged(tuple(paths))) is not None:
+        if self._source.format == "parquet":
+            parquet_footers.check_names(self._spark, files)
+        if self._source.schema_:
             found, wanted = (schema.columns_of(s.jsonValue()) for s in (merged, self._declared))
             schema.check_same("source", found, wanted, names=("a file", "the schema"))
 
     @lru_cache(maxsize=2)  # noqa: B019  # a reader lives as long as its refresh
     def _merged(self, paths: tuple[str, ...]) -> StructType | None:
-        """Return the union of the files' columns; None if one of them cannot be read.
+        """Return the union of the files' columns; None if one of them is damaged, so that reading them raises.
 
         cost   : reads the footer of every file
-        raises : SchemaMismatchError, if a column has two types
+        raises : SchemaMismatchError, if a column has two types; whatever else keeps Spark from reading the footers
         """
         try:
             with translated("source"):
                 merged = self._spark.read.format(self._source.format).option("mergeSchema", "true")
                 return merged.load(list(paths)).schema
-        except (SchemaMismatchError, InterruptedRefreshError):
-            raise
-        except MvError:
+        except SourceFileError:
             return None  # the error of reading names the file, the error of merging does not
 
     @cached_property

@@ -43,6 +43,7 @@ class Reading:
     source     : the table, or the query in parentheses
     predicates : conditions on `SPLIT` that each row fulfils exactly one of, one for each part; none for one part
     split      : the expression behind `SPLIT`
+    guard      : a condition that always holds, or raises because another server answers than the one of `found`
     options    : of Spark's JDBC reader; one of them is the password
     """
 
@@ -53,6 +54,7 @@ class Reading:
     options: Mapping[str, str] = field(repr=False)
     split: str | None = None
     predicates: tuple[str, ...] = ()
+    guard: str | None = None
 
     def relation(self, condition: str | None = None) -> str:
         """Return the subquery that Spark selects from, in which columns are called c0, c1, ...
@@ -62,7 +64,8 @@ class Reading:
         columns = [f"{column.sql} AS c{i}" for i, column in enumerate(self.found.columns)]
         columns += [f"{self.split} AS {SPLIT}"] if self.split else []
         # The author's, for the rest quoted names.
-        where = "" if condition is None else f" WHERE {condition}"
+        conditions = [f"({each})" for each in (condition, self.guard) if each is not None]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return f"(SELECT {', '.join(columns)} FROM {self.source} AS mv_source{where}) AS {ROWS}"  # nosec B608  # see above
 
 

@@ -2,7 +2,7 @@
 
     inspect START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT … LIMIT 0 · Binlog_snapshot_*       then closed
     hold    the same, kept open: ALTER and TRUNCATE of what it has selected from wait until it ends
-    Spark   START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT                                     later than `hold`
+    Spark   START TRANSACTION WITH CONSISTENT SNAPSHOT · SELECT … WHERE it is the same server       later than `hold`
 
 Two connections cannot share a snapshot: only FLUSH TABLES WITH READ LOCK gives them equal ones, which stops all writers
 and needs more than SELECT. So there is no `split`, and a watermark is of no use: its rows, their number and the keys
@@ -11,7 +11,8 @@ that are left would be of three moments.
 The position, and the global transaction id there, are those of the snapshot itself: a transaction is in the binary log
 before others see it. A server that is started again begins another file of the log. What is written past the log
 (`sql_log_bin=0`, a filtered database) does not move it, and no login may look that up; so equal positions count only
-if the author declares it.
+if the author declares it. Then Spark's SELECT raises on another server than the holder's: an address may lead to
+several, of which one lags behind the position.
 
 The driver demands TLS with a verified certificate unless configured otherwise, and so do we: a password and rows cross
 the network. Only on this machine, where no other can listen and few servers have a certificate, it is off by default.
@@ -74,6 +75,9 @@ _BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 # What users write, as PostgreSQL's client calls it → what the driver calls it.
 _TLS = {"disable": "disable", "require": "trust", "verify-ca": "verify-ca", "verify-full": "verify-full"}
 _HOST = re.compile(r"[\w.:-]+")  # nothing that ends the host in the driver's address
+# A path that does not parse raises with its text, cut to 32 characters, also if there is no row. By the last two words
+# `spark.causes.databases` takes it for a connection that failed.
+_SAME_SERVER = "EXTRACTVALUE('<a/>', IF({} = {}, '/a', '~other server: Connection reset')) = ''"
 _DENIED = (1044, 1045, 1142, 1143, 1227, 1356, 1698)
 _MISSING = (1049, 1146)
 _LOCKED = (1205, 1213)
@@ -115,6 +119,7 @@ class MariaDb(ServerDialect):
         with self.errors():
             self._holder = connection = self._connect()
             found = self._found(connection)
+            identity, server = self._server(connection)
         mine = self._credentials
         address = f"[{self._host}]" if ":" in self._host else self._host
         options = {
@@ -136,7 +141,9 @@ class MariaDb(ServerDialect):
             options["serverSslCert"] = root
         # Spark quotes names as MariaDB does only where the address is MySQL's.
         url = f"jdbc:mysql://{address}:{mine.port or 3306}/?permitMysqlScheme"
-        return Reading(found, url, _DRIVER, self._relation(), options)
+        is_token_used = found.frontier.obstacle is None
+        guard = _SAME_SERVER.format(identity, connection.escape(server)) if is_token_used else None
+        return Reading(found, url, _DRIVER, self._relation(), options, guard=guard)
 
     def check(self) -> None:
         """See `Dialect`."""
@@ -219,12 +226,20 @@ class MariaDb(ServerDialect):
             cursor.execute(f"SELECT {wanted} FROM {nothing} RIGHT JOIN (SELECT 1) AS one ON TRUE")  # nosec B608  # quoted
             return dict(zip(names, cursor.fetchone() or (), strict=True))
 
+    def _server(self, connection: Connection[Any]) -> tuple[str, str]:
+        """Return what identifies the server, in SQL, and its value."""
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW VARIABLES WHERE Variable_name IN ('server_uid', 'server_uuid')")
+            names = [name for name, value in cursor.fetchall() if value]
+            identity = f"@@{names[0]}" if names else "CONCAT(@@hostname, ':', @@port)"
+            cursor.execute(f"SELECT {identity}")  # nosec B608  # of constants
+            (value,) = cursor.fetchone()
+        return identity, str(value)
+
     def _frontier(self, connection: Connection[Any]) -> JdbcFrontier:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT VERSION(), DATABASE(), @@hostname, @@port")
-            version, database, host, port = cursor.fetchone()
-            cursor.execute("SHOW VARIABLES WHERE Variable_name IN ('server_uid', 'server_uuid')")
-            server = dict(cursor.fetchall())
+            cursor.execute("SELECT VERSION(), DATABASE()")
+            version, database = cursor.fetchone()
             cursor.execute("SHOW STATUS LIKE 'Binlog_snapshot_%'")
             log = dict(cursor.fetchall())
             place = [log.get("Binlog_snapshot_file", ""), log.get("Binlog_snapshot_position", "")]
@@ -232,7 +247,7 @@ class MariaDb(ServerDialect):
                 cursor.execute("SELECT BINLOG_GTID_POS(%s, %s)", place)
                 place += [gtid for (gtid,) in cursor.fetchall() if gtid]
         product = _product(version)
-        known = server.get("server_uid") or server.get("server_uuid") or f"{host}:{port}"
+        _, server = self._server(connection)
         obstacle: str | None = None
         if not all(place):
             obstacle = "the server writes no binary log, or does not return a snapshot's position in it"
@@ -240,7 +255,7 @@ class MariaDb(ServerDialect):
             obstacle = "the definition has `unchanged: compare`"
         elif self._source.unchanged is None:
             obstacle = "writes may bypass the binary log: without `unchanged: snapshot` all rows are compared"
-        return JdbcFrontier(f"{product} {known} {database}", " ".join(place).strip() or "unknown", obstacle)
+        return JdbcFrontier(f"{product} {server} {database}", " ".join(place).strip() or "unknown", obstacle)
 
     def _num_bytes(self, connection: Connection[Any]) -> int | None:
         if self._source.table is None:

@@ -19,22 +19,30 @@ _AS_THEY_ARE = {
     "bytea": "BINARY",
 }
 _ARRAYS = {"_bool": "BOOLEAN", "_int4": "INT", "_int8": "BIGINT", "_float8": "DOUBLE", "_text": "STRING"}
+# Before PostgreSQL 14 `extract` is a double, which holds each second of a far year, but not its microseconds.
+_SECONDS = "extract(epoch FROM date_trunc('second', {0}))::int8"
+_SINCE_EPOCH = f"({_SECONDS} * 1000000 + extract(microseconds FROM {{0}})::int8 % 1000000)"
 EPOCH = {
     "date": ("DATE '1970-01-01' + {}", "({} - DATE '1970-01-01')"),
-    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
-    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", "(extract(epoch FROM {}) * 1000000)::int8"),
+    "timestamp": ("TIMESTAMP 'epoch' + {} * INTERVAL '1 microsecond'", _SINCE_EPOCH),
+    "timestamptz": ("TIMESTAMPTZ 'epoch' + {} * INTERVAL '1 microsecond'", _SINCE_EPOCH),
 }
 _FIRST_YEAR, _AFTER_LAST_YEAR = "0001-01-01", "10000-01-01"  # of dates that other readers of main can represent
 
 
-KINDS = """
-WITH RECURSIVE made_of (root, oid) AS (
-  SELECT oid, oid FROM pg_type WHERE oid = ANY (%s)
-  UNION
+INNER = """
   SELECT root, inner_oid FROM made_of JOIN pg_type AS t USING (oid) CROSS JOIN LATERAL (
-    SELECT typelem UNION ALL SELECT typbasetype UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
+    SELECT typelem UNION ALL SELECT typbasetype
+    UNION ALL SELECT rngsubtype FROM pg_range AS r WHERE t.oid IN (rngtypid, (to_jsonb(r) ->> 'rngmultitypid')::oid)
     UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND typrelid <> 0 AND attnum > 0
   ) AS parts (inner_oid) WHERE inner_oid <> 0
+"""
+"""The step of a recursive `made_of (root, oid)` from a type to what it is made of: elements, fields, bounds of ranges,
+what a domain is of. PostgreSQL 13 has no multiranges, and no column `rngmultitypid`."""
+KINDS = f"""
+WITH RECURSIVE made_of (root, oid) AS (
+  SELECT oid, oid FROM pg_type WHERE oid = ANY (%s)
+  UNION {INNER}
 )
 SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg_catalog'::regnamespace,
        bool_or(p.typnamespace = 'pg_catalog'::regnamespace AND p.typname ~ '^reg[a-z]+$'),
@@ -42,8 +50,7 @@ SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg
 FROM made_of JOIN pg_type AS t ON t.oid = root JOIN pg_type AS p ON p.oid = made_of.oid
 GROUP BY root, t.typname, t.typtype, t.typnamespace
 """
-"""Answers the oid and a `Kind` of each of these types, from all types that it is made of: elements, fields, bounds of
-ranges, what a domain is of."""
+"""Answers the oid and a `Kind` of each of these types, from all types that it is made of."""
 
 
 @dataclass(frozen=True, slots=True)

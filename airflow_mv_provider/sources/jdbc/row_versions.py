@@ -19,10 +19,11 @@ again, so everything is compared.
 from __future__ import annotations
 
 from airflow_mv_provider.sources.jdbc.frontier import JdbcFrontier
+from airflow_mv_provider.sources.jdbc.postgres_types import INNER
 
 _NUM_XMINS = 1 << 32
 
-TABLE = """
+TABLE = f"""
 WITH RECURSIVE part (oid) AS (
   SELECT %(table)s::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN part ON inhparent = part.oid
 ), col AS (
@@ -31,11 +32,15 @@ WITH RECURSIVE part (oid) AS (
   JOIN pg_type AS d ON d.oid = atttypid
   JOIN pg_type AS t ON t.oid = CASE WHEN d.typtype = 'd' THEN d.typbasetype ELSE d.oid END
   WHERE attnum > 0 AND NOT attisdropped
+), made_of (root, oid) AS (
+  SELECT atttypid, atttypid FROM col
+  UNION {INNER}
 )
 SELECT md5(concat_ws(' ',
          (SELECT string_agg(oid || ':' || coalesce(pg_relation_filenode(oid), 0), ',' ORDER BY oid) FROM part),
          (SELECT string_agg(concat_ws(':', attrelid, attnum, attname, atttypid, atttypmod, attmissingval::text,
-            (SELECT string_agg(enumlabel, ',' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = atttypid)),
+            (SELECT string_agg(enumlabel, ',' ORDER BY enumtypid, enumsortorder)
+               FROM pg_enum JOIN made_of ON made_of.oid = enumtypid WHERE root = atttypid)),
             ',' ORDER BY attrelid, attnum) FROM col))),
        (SELECT bool_and(relkind = 'p' OR (relkind IN ('r', 'm') AND amname = 'heap'))
           FROM part JOIN pg_class AS c USING (oid) LEFT JOIN pg_am AS am ON am.oid = relam),
@@ -45,7 +50,7 @@ SELECT md5(concat_ws(' ',
        has_column_privilege(%(table)s::regclass::oid, 'xmin', 'SELECT')
 """
 """Answers: `JdbcFrontier.relation`; whether all its parts have an `xmin`; columns whose values depend on more than the
-row; whether the login may read `xmin`. PostgreSQL 12 or newer."""
+row; whether the login may read `xmin`. PostgreSQL 13 or newer."""
 
 UNIQUE = """
 SELECT EXISTS (
