@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
     DependencyError,
     MvError,
     SourceDeniedError,
@@ -51,16 +52,19 @@ def inspect(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     timeout_s : for each question; a cluster that cannot be reached at all is given up after ten seconds
     cost      : four round trips
     raises    : SourceUnavailableError, SourceDeniedError, SourceNotFoundError; DependencyError, where the client
-                is not installed
+                is not installed; ConnectionUnknownError for a broker that gives topics no ids
     """
     with _asking(cluster, topic, timeout_s) as admin:
-        from confluent_kafka import TopicCollection
+        from confluent_kafka import TopicCollection, Uuid
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
         identity = _answer(admin.describe_cluster(request_timeout=timeout_s), timeout_s)
         described = _answer(
             admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic], timeout_s
         )
+        if str(described.topic_id) == str(Uuid(0, 0)):
+            problem = f"its cluster gives {topic} no id, so that nothing would show that the topic was made again."
+            raise ConnectionUnknownError("source", problem, hint="Topics have ids since Kafka 2.8.")
         num = len(described.partitions)
         # The ends last: what is there at the end was there at the beginning, or is found to be gone before it is read.
         first: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
