@@ -22,7 +22,16 @@ KEY = json.dumps(AVRO_KEY)
 FIELDS = AVRO_ROW["fields"]
 OLD = AVRO_ROW | {"fields": [{"name": "v", "type": "string"}, {"name": "id", "type": "int"}, FIELDS[1]]}  # no tags yet
 MORE = AVRO_ROW | {"fields": [*FIELDS, {"name": "colour", "type": "string"}]}
-WRITERS = {1: json.dumps(OLD), 2: json.dumps(AVRO_ROW), 3: json.dumps(MORE), 4: None, 9: KEY, 8: "no json"}
+FINER = AVRO_ROW | {"fields": [FIELDS[0], FIELDS[1] | {"type": FIELDS[1]["type"] | {"scale": 4}}, *FIELDS[2:]]}
+WRITERS = {
+    1: json.dumps(OLD),
+    2: json.dumps(AVRO_ROW),
+    3: json.dumps(MORE),
+    4: None,
+    5: json.dumps(FINER),
+    9: KEY,
+    8: "no json",
+}
 
 
 def headed(number: int, data: bytes) -> bytes:
@@ -63,6 +72,11 @@ def test_each_record_is_read_with_the_schema_that_wrote_it(spark):
         (headed(4, b"x"), EventSchemaError, "the registry has no Avro schema 4"),
         (headed(2**32 - 1, b"x"), EventSchemaError, "no Avro schema 4294967295"),
         (headed(3, avro(GOOD | {"colour": "red"}, MORE)), EventSchemaError, "schema 3 has the field colour, which"),
+        (
+            headed(5, avro(GOOD | {"n": "1.5000"}, FINER)),
+            EventSchemaError,
+            r"schema 5 has n as decimal\(12,4\), which schema_file has as decimal\(12,2\)",
+        ),
         (headed(8, b"x"), EventSchemaError, "schema 8 cannot be read"),
         (headed(2, avro(GOOD, AVRO_ROW)[:-1]), EventError, "not a record of its Avro schema"),
         (headed(2, avro(GOOD, AVRO_ROW) + b"\x00"), EventError, "not a record of its Avro schema"),

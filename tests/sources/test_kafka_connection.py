@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, Uuid
 from confluent_kafka.admin import NewTopic
 
 from airflow_mv_provider.exceptions import (
@@ -157,6 +159,34 @@ def test_cluster_that_does_not_answer_is_given_up(is_silent):
             inspect(cluster_of(credentials({"bootstrap.servers": f"127.0.0.1:{port}"})), "t", 1)
 
     assert time.monotonic() - began < 10
+
+
+def test_broker_that_gives_topics_no_ids_is_refused(monkeypatch):
+    """Kafka before 2.8, and what speaks its protocol: the client has zeros in place of an id."""
+
+    class OldCluster:
+        def __init__(self, _settings: Any) -> None: ...
+
+        def list_topics(self, timeout: float) -> None: ...
+
+        def describe_cluster(self, request_timeout: float) -> Any:
+            return answer(SimpleNamespace(cluster_id="c"))
+
+        def describe_topics(self, _topics: Any, request_timeout: float) -> Any:
+            return {"t": answer(SimpleNamespace(topic_id=Uuid(0, 0), partitions=[0]))}
+
+        def list_offsets(self, asked: Any, **_more: Any) -> Any:
+            return {each: answer(SimpleNamespace(offset=7)) for each in asked}
+
+    def answer(value: Any) -> Future[Any]:
+        found: Future[Any] = Future()
+        found.set_result(value)
+        return found
+
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", OldCluster)
+
+    with pytest.raises(ConnectionUnknownError, match=r"gives t no id.*Kafka 2\.8"):
+        inspect(cluster_of(credentials(OPEN)), "t", 1)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_mv_provider.exceptions import (
+    ConnectionUnknownError,
     DependencyError,
     MvError,
     SourceDeniedError,
@@ -51,23 +52,26 @@ def inspect(cluster: Cluster, topic: str, timeout_s: float) -> Found:
     timeout_s : for each question; a cluster that cannot be reached at all is given up after ten seconds
     cost      : four round trips
     raises    : SourceUnavailableError, SourceDeniedError, SourceNotFoundError; DependencyError, where the client
-                is not installed
+                is not installed; ConnectionUnknownError for a broker that gives topics no ids
     """
     with _asking(cluster, topic, timeout_s) as admin:
-        from confluent_kafka import TopicCollection
+        from confluent_kafka import TopicCollection, Uuid
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
         identity = _answer(admin.describe_cluster(request_timeout=timeout_s), timeout_s)
         described = _answer(
             admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)[topic], timeout_s
         )
-        num = len(described.partitions)
+        if str(described.topic_id) == str(Uuid(0, 0)):
+            problem = f"its cluster gives {topic} no id, so that nothing would show that the topic was made again."
+            raise ConnectionUnknownError("source", problem, hint="Topics have ids since Kafka 2.8.")
+        num, at_ms = len(described.partitions), round(time.time() * 1000)
         # The ends last: what is there at the end was there at the beginning, or is found to be gone before it is read.
         first: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         last: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         low = _offsets(_listed(admin, topic, num, first, timeout_s, is_stable=False))
         end = _offsets(_listed(admin, topic, num, last, timeout_s))
-    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end), low)
+    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end, at_ms=at_ms), low)
 
 
 def bounded(
@@ -92,6 +96,28 @@ def offsets_at(cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int
     """
     with _asking(cluster, topic, timeout_s) as admin:
         return _first_at(admin, topic, until, timeout_s)(moment_ms)
+
+
+def deletes_kept_ms(cluster: Cluster, topic: str, timeout_s: float) -> int | None:
+    """Return for how long a compacted topic keeps records that delete; None if it is not, or nobody may know.
+
+    cost   : two round trips
+    raises : as `inspect`
+    """
+    with _asking(cluster, topic, timeout_s) as admin:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            found = _answer(admin.describe_configs([asked], request_timeout=timeout_s)[asked], timeout_s)
+        except KafkaException as error:
+            if "AUTHORIZATION_FAILED" in error.args[0].name():
+                return None
+            raise
+    if "compact" not in found["cleanup.policy"].value:
+        return None
+    return int(found["delete.retention.ms"].value)
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], timeout_s: float) -> None:

@@ -6,12 +6,24 @@ In JSON an event and its key are texts, whose parts are decoded. In Avro an even
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import json
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
@@ -31,14 +43,23 @@ from airflow_mv_provider.sources.kafka.envelope import (
     placed,
 )
 from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
-from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
+from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TABLE, TRUNCATES, WRITTEN_MS, Cut, of_one_table
 from airflow_mv_provider.spark.causes.streams import RESTARTED
 
-_PLACEHOLDER = "__debezium_unavailable_value"
-# As a text, as bytes in base64, and as the only element of an array.
-_PLACEHOLDERS = (_PLACEHOLDER, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", f'["{_PLACEHOLDER}"]')
+# `unavailable.value.placeholder`, and what the connector makes of it for an array of uuid.
+_PLACEHOLDER, _AS_UUID = "__debezium_unavailable_value", "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+_AS_BASE64 = base64.b64encode(_PLACEHOLDER.encode()).decode()
+_AS_NUMBERS = tuple(_PLACEHOLDER.encode())  # of an array of int, bigint or date
+_AS_HSTORE = f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}'
+# How they are spelt in JSON: of a text, of bytes, of each kind of array, of hstore; and what one of each has in it.
+_PLACEHOLDERS = (
+    *(_PLACEHOLDER, _AS_BASE64, _AS_HSTORE),
+    *(json.dumps(each, separators=(",", ":")) for each in ([_PLACEHOLDER], [_AS_BASE64], [_AS_UUID], _AS_NUMBERS)),
+)
+_IN_PLACEHOLDERS = (_PLACEHOLDER, _AS_BASE64, _AS_UUID, ",".join(map(str, _AS_NUMBERS)))
 # Spark takes single quotes, too, and a payload that is a text with JSON in it.
 _MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']|["']payload["']\s*:\s*["']"""
+_OF_TABLE = ("db", "schema", "table")  # in `source`
 _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
@@ -76,6 +97,7 @@ def changes_of_json(
         F.col("source.lsn").try_cast("bigint").alias("lsn"),
         F.col("source.snapshot").alias("snapshot"),
         F.col("source.ts_ms").try_cast("bigint").alias("ts_ms"),
+        _joined([F.col(f"source.{name}") for name in _OF_TABLE]).alias("table"),
     )
     seen = seen.select(
         "*",
@@ -93,7 +115,7 @@ def changes_of_json(
         .when(F.col("event.source").isNotNull() & F.col("source").isNull(), F.lit("its source is no JSON object"))
     )
     placeholders = F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
-    left_out = F.when(_may_have(F.col("after"), *_PLACEHOLDERS[:2]), F.map_keys(placeholders))
+    left_out = F.when(_may_have(F.col("after"), *_IN_PLACEHOLDERS), F.map_keys(placeholders))
     keyed = keys.keyed_by_text(seen, F.when(op != "t", F.col("key_text")), F.col("key"))
     key = _or_refused(broken, F.col("key_text"), F.col(KEY), continues=continues)
     marked = keyed.select(*_marks(key, left_out), "value", F.when(is_row, F.col("after")).alias("row_text"))
@@ -102,11 +124,7 @@ def changes_of_json(
         return _spread(strict(rows, "r"), F.col("r"), codec.columns)
     why = F.col(problem_of("r"))
     is_bad = why.isNotNull()
-    bad = {
-        GONE: F.col(GONE) | is_bad,
-        UNAVAILABLE: F.when(is_bad, F.array().cast(_NO_NAMES)).otherwise(F.col(UNAVAILABLE)),
-        VALUE: F.col("value"),
-    }
+    bad = {GONE: F.col(GONE) | is_bad, VALUE: F.col("value")}
     return _spread(
         rows.withColumns({BAD: marked_bad(why, F.col("value"), has_key=True)} | bad), F.col("r"), codec.columns
     )
@@ -130,10 +148,11 @@ def changes_of_avro(
     events = decoded(value, placed(records).where(F.col("value").isNotNull()), F.col("value"), "event")
     origin = F.struct(
         F.col("event.source.lsn").cast("bigint").alias("lsn"),
-        (F.col("event.source.snapshot") if _has_snapshot(value.columns) else F.lit(None))
+        (F.col("event.source.snapshot") if _has_text(value.columns, "snapshot") else F.lit(None))
         .cast("string")
         .alias("snapshot"),
         (F.col("event.source.ts_ms") if _has_time(value.columns) else F.lit(None)).cast("bigint").alias("ts_ms"),
+        _joined([F.col(f"event.source.{name}") for name in _OF_TABLE if _has_text(value.columns, name)]).alias("table"),
     )
     seen = events.select(
         "*", F.col("event.op").alias("op"), F.col("event.after").alias("after"), origin.alias("origin")
@@ -172,14 +191,26 @@ def _fields(of: StructType) -> Mapping[str, DataType]:
     return {field.name: field.dataType for field in of.fields}
 
 
-def _has_snapshot(event: StructType) -> bool:
+def _has_text(event: StructType, name: str) -> bool:
     source = _fields(event)["source"]
-    return isinstance(source, StructType) and isinstance(_fields(source).get("snapshot"), StringType)
+    return isinstance(source, StructType) and isinstance(_fields(source).get(name), StringType)
+
+
+def _joined(names: Sequence[Column]) -> Column:
+    """Return the parts of a name with dots between them; NULL if there is none."""
+    return F.nullif(F.concat_ws(".", *names), F.lit(""))
 
 
 def _not_before(seen: DataFrame, cut: Cut | None) -> DataFrame:
-    """Leave out older events, and those without a place: each was checked when it was read as a new one."""
-    return seen if cut is None else seen.where(F.col("origin.lsn") >= cut.lsn)
+    """Leave out older events, and those without a place: each was checked when it was read as a new one.
+
+    Raises:
+        EventError: While it runs, if one is of another table than the cut.
+    """
+    if cut is None:
+        return seen
+    truncated = F.lit(cut.table).cast("string")
+    return seen.where(of_one_table(F.col("origin.table"), truncated, F.col("origin.lsn") >= cut.lsn))
 
 
 def _has_time(event: StructType) -> bool:
@@ -221,6 +252,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
         F.when(op == "t", F.col("origin.ts_ms")).alias(WRITTEN_MS),
+        F.col("origin.table").alias(TABLE),
         F.when(op == "r", F.coalesce(F.col("origin.snapshot"), F.lit(""))).alias(SNAPSHOT),
         F.when(is_row, F.coalesce(left_out, nothing)).otherwise(nothing).alias(UNAVAILABLE),
     ]
@@ -232,12 +264,23 @@ def _spread(found: DataFrame, row: Column, columns: StructType) -> DataFrame:
 
 
 def _is_left_out(value: Column, kind: DataType) -> Column:
+    text, data = F.lit(_PLACEHOLDER), F.encode(F.lit(_PLACEHOLDER), "UTF-8")
     match kind:
         case StringType():
-            return value == _PLACEHOLDER
+            return value.isin(_PLACEHOLDER, _AS_HSTORE)
         case BinaryType():
-            return value == F.encode(F.lit(_PLACEHOLDER), "UTF-8")
-    return (F.size(value) == 1) & (F.get(value, F.lit(0)) == _PLACEHOLDER)
+            return value == data
+        case ArrayType(elementType=StringType()):
+            return (F.size(value) == 1) & F.get(value, F.lit(0)).isin(_PLACEHOLDER, _AS_UUID)
+        case ArrayType(elementType=BinaryType()):
+            return (F.size(value) == 1) & (F.get(value, F.lit(0)) == data)
+        case ArrayType(elementType=IntegerType() | LongType()):
+            return value == F.array(*map(F.lit, _AS_NUMBERS)).cast(kind)
+        case ArrayType(elementType=DateType()):
+            return F.transform(value, F.unix_date) == F.array(*map(F.lit, _AS_NUMBERS))
+        case MapType(keyType=StringType(), valueType=StringType()):
+            return (F.size(value) == 1) & (F.try_element_at(value, text) == text)
+    return F.lit(False)
 
 
 def _fields_of(text: Column) -> Column:

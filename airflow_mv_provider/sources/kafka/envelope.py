@@ -8,6 +8,7 @@ record has (`with_keys_of_records`).
 
 Debezium leaves out a large value that has not changed. It is taken from the latest earlier event of the key that has
 it; what none has is marked, and filled from main. That is why each event of Debezium is decoded, and not only the last.
+If the latest one that may have it cannot be decoded, nothing older takes its place, and the key is as bad as that one.
 
 Order: within a partition by offset. A key whose records lie in several partitions, because some were added or because
 it is spelt in several ways, is ordered by its records' times there; if the last ones have the same time, none is taken.
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
@@ -35,7 +36,7 @@ from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
 UNAVAILABLE, SNAPSHOT, VALUE = "_mv_unavailable", "_mv_snapshot", "_mv_value"
-_NUM_SHOWN, _KEY = 60, "_mv_same_key"
+_NUM_SHOWN, _KEY, _HIDDEN, _STREAMED = 60, "_mv_same_key", "_mv_hidden", "_streamed"
 # What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
@@ -148,35 +149,57 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     order = F.struct(LSN, PARTITION, OFFSET)
     names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
     every = F.struct(*[F.col(quoted(name)) for name in (*names, SNAPSHOT)])
-    whole = F.max_by(every, order).alias("e")
-    streamed = F.max_by(every, F.when(F.col(SNAPSHOT).isNull(), order)).alias("s")
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
-    has = [
-        F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order).alias(f"_mv_order_{n}")
-        for n, name in enumerate(gaps)
-    ]
-    filled = [
-        F.max_by(F.struct(F.col(quoted(name)).alias("v")), f"_mv_order_{n}").alias(f"_mv_former_{n}")
-        for n, name in enumerate(gaps)
-    ]
+    formers = {name: f"_mv_former_{n}" for n, name in enumerate(gaps)}
+    # A bad event may have a value that nobody can read, unless it leaves the value out as well.
+    bad_at = F.when(F.col(BAD).isNotNull(), F.col(AT)) if BAD in changes.columns else F.lit(None).cast("string")
+    may_have = (~F.col(GONE)) | bad_at.isNotNull()
+    has = {name: F.when(may_have & ~F.array_contains(UNAVAILABLE, name), order) for name in gaps}
+    place = [*(F.col(name) for name in (PARTITION, OFFSET, SNAPSHOT)), bad_at.alias("bad_at")]
+    with_value = {name: F.struct(*place, F.col(quoted(name)).alias("v")) for name in gaps}
+    filling = [each for name in gaps for each in _newest(with_value[name], has[name], formers[name])]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled, _same_key())
-    is_same_partition = F.col(f"s.{PARTITION}") == F.col(f"e.{PARTITION}")
-    follows = F.col(f"e.{SNAPSHOT}").isNotNull() & is_same_partition & (F.col(f"s.{OFFSET}") > F.col(f"e.{OFFSET}"))
-    last = last.withColumn("e", F.when(follows, F.col("s")).otherwise(F.col("e")))
-    lacks = [F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps]
+    last = changes.groupBy(KEY).agg(*_newest(every, order, "e"), snapshot_end, *filling, _same_key())
+    last = last.withColumns({name: _followed(name) for name in ("e", *formers.values())})
+    lacks = {name: ~F.col(f"e.{GONE}") & F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps}
     values = [
-        F.when(lacks[gaps.index(name)], F.col(f"_mv_former_{gaps.index(name)}.v"))
-        .otherwise(F.col(f"e.{quoted(name)}"))
-        .alias(name)
+        F.when(lacks[name], F.col(f"{formers[name]}.v")).otherwise(F.col(f"e.{quoted(name)}")).alias(name)
         if name in gaps
         else F.col(f"e.{quoted(name)}")
         for name in names
         if name != UNAVAILABLE
     ]
-    left = [F.when(lacks[n] & F.col(f"_mv_former_{n}").isNull(), F.lit(name)) for n, name in enumerate(gaps)]
+    left = [F.when(lacks[name] & F.col(formers[name]).isNull(), F.lit(name)) for name in gaps]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
-    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, F.col(_KEY).alias(KEY))
+    marks = [unfilled.alias(UNFILLED), F.col(SNAPSHOT_END), F.col(_KEY).alias(KEY)]
+    if BAD not in changes.columns:
+        return last.select(*values, *marks)
+    hidden = [
+        F.when(lacks[name], F.concat(F.lit(f"{name} is not in the event, and what may have it is bad: "), at))
+        for name, at in ((name, F.col(f"{formers[name]}.bad_at")) for name in gaps)
+    ]
+    found = last.select(*values, *marks, F.coalesce(*hidden, F.lit(None).cast("string")).alias(_HIDDEN))
+    is_hidden = F.col(_HIDDEN).isNotNull()
+    as_bad = {
+        GONE: F.col(GONE) | is_hidden,
+        UNFILLED: F.when(~is_hidden, F.col(UNFILLED)).otherwise(F.array().cast("array<string>")),
+        BAD: F.coalesce(BAD, marked_bad(problem(F.col(_HIDDEN)), F.col(VALUE), has_key=True)),
+    }
+    return found.withColumns(as_bad).drop(_HIDDEN)
+
+
+def _newest(value: Column, order: Column, name: str) -> list[Column]:
+    """Return two aggregates: the newest of some events by their order alone, and that without rows of snapshots."""
+    streamed = F.when(F.col(SNAPSHOT).isNull(), order)
+    return [F.max_by(value, order).alias(name), F.max_by(value, streamed).alias(f"{name}{_STREAMED}")]
+
+
+def _followed(name: str) -> Column:
+    """Return the newest of some events, of `_newest`: what follows a row of a snapshot in its partition is newer."""
+    one, streamed = F.col(name), F.col(f"{name}{_STREAMED}")
+    is_same_partition = streamed[PARTITION] == one[PARTITION]
+    follows = one[SNAPSHOT].isNotNull() & is_same_partition & (streamed[OFFSET] > one[OFFSET])
+    return F.when(follows, streamed).otherwise(one)
 
 
 def _same_key() -> Column:
@@ -226,10 +249,11 @@ def needed(value: Column, detail: str, kind: str) -> Column:
 
 
 def may_be_left_out(kind: DataType) -> bool:
-    """True if Debezium may leave out a value of this type that has not changed."""
-    return isinstance(kind, StringType | BinaryType) or (
-        isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
-    )
+    """True if Debezium may leave out a value of this type that has not changed.
+
+    A schema in JSON may read an array of whole numbers as one of any other type of number.
+    """
+    return isinstance(kind, StringType | BinaryType | ArrayType | MapType)
 
 
 def _spread(decoded: DataFrame, columns: StructType, name: str) -> DataFrame:

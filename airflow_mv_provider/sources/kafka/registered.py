@@ -1,8 +1,8 @@
 """Records of Avro with Confluent's header, which names the schema they were written with: a zero byte and an id.
 
 The schemas come from a registry (`schema_registry`), by the ids that records have. Rows are read as of the reader's
-schema, the definition's file: Avro fills in defaults and widens numbers. It also drops fields that the reader's schema
-lacks; here that is an error, as in JSON.
+schema, the definition's file: Avro fills in defaults and widens numbers. It also drops fields and symbols that the
+reader's schema lacks, and reads a number of one unit or scale as one of another; here that is an error, as in JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RegisteredCodec:
     """How such records are decoded.
 
     reader  : of the schema that rows have
-    within  : only in this field a schema may not have more than the reader's; None for everywhere
+    within  : only in this field a schema may not have what the reader's loses; None for everywhere
     writers : the schemas by their ids; None for one that the registry does not have, or not in Avro
     """
 
@@ -82,10 +82,10 @@ class RegisteredCodec:
     def _lacks(self, number: int) -> str | None:
         """Return what is wrong with a schema for this reader; None if nothing is."""
         try:
-            missing = avro_schema.lacking(str(self.writers[number]), self.reader.schema, self.within)
+            lost = avro_schema.lost(str(self.writers[number]), self.reader.schema, self.within)
         except ValueError as error:
             return f"its schema {number} cannot be read: {error}"
-        return None if missing is None else f"its schema {number} has the field {missing}, which schema_file lacks"
+        return None if lost is None else f"its schema {number} has {lost}"
 
 
 def _because(what: str, text: str, *more: Column) -> Column:
