@@ -49,7 +49,7 @@ SELECT root, t.typname, format_type(root, NULL), t.typtype, t.typnamespace = 'pg
        bool_or(p.oid = 'money'::regtype)
 FROM made_of JOIN pg_type AS t ON t.oid = root JOIN pg_type AS p ON p.oid = made_of.oid
 GROUP BY root, t.typname, t.typtype, t.typnamespace
-"""
+"""  # nosec B608  # of constants
 """Answers the oid and a `Kind` of each of these types, from all types that it is made of."""
 
 

@@ -48,7 +48,7 @@ SELECT md5(concat_ws(' ',
          WHERE typtype NOT IN ('b', 'e', 'r', 'm') OR typname ~ '^_?(reg|money|aclitem)'
             OR (is_array AND typnamespace <> 'pg_catalog'::regnamespace) OR attgenerated = 'v'),
        has_column_privilege(%(table)s::regclass::oid, 'xmin', 'SELECT')
-"""
+"""  # nosec B608  # of constants
 """Answers: `JdbcFrontier.relation`; whether all its parts have an `xmin`; columns whose values depend on more than the
 row; whether the login may read `xmin`. PostgreSQL 13 or newer."""
 
