@@ -160,10 +160,10 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     filling = [each for name in gaps for each in _newest(with_value[name], has[name], formers[name])]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
     last = changes.groupBy(KEY).agg(*_newest(every, order, "e"), snapshot_end, *filling, _same_key())
-    last = last.withColumns({name: _followed(name) for name in ("e", *formers.values())})
+    last = last.withColumn("e", _followed("e"))
     lacks = {name: ~F.col(f"e.{GONE}") & F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps}
     values = [
-        F.when(lacks[name], F.col(f"{formers[name]}.v")).otherwise(F.col(f"e.{quoted(name)}")).alias(name)
+        F.when(lacks[name], _followed(formers[name], ".v")).otherwise(F.col(f"e.{quoted(name)}")).alias(name)
         if name in gaps
         else F.col(f"e.{quoted(name)}")
         for name in names
@@ -176,7 +176,7 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
         return last.select(*values, *marks)
     hidden = [
         F.when(lacks[name], F.concat(F.lit(f"{name} is not in the event, and what may have it is bad: "), at))
-        for name, at in ((name, F.col(f"{formers[name]}.bad_at")) for name in gaps)
+        for name, at in ((name, _followed(formers[name], ".bad_at")) for name in gaps)
     ]
     found = last.select(*values, *marks, F.coalesce(*hidden, F.lit(None).cast("string")).alias(_HIDDEN))
     is_hidden = F.col(_HIDDEN).isNotNull()
@@ -194,12 +194,18 @@ def _newest(value: Column, order: Column, name: str) -> list[Column]:
     return [F.max_by(value, order).alias(name), F.max_by(value, streamed).alias(f"{name}{_STREAMED}")]
 
 
-def _followed(name: str) -> Column:
-    """Return the newest of some events, of `_newest`: what follows a row of a snapshot in its partition is newer."""
+def _followed(name: str, field: str = "") -> Column:
+    """Return the newest of some events, of `_newest`: what follows a row of a snapshot in its partition is newer.
+
+    It is not a column of each gap: a filter is moved below these, and derives a constraint for each subset of them.
+
+    Args:
+        field: With a dot before it; empty for the whole event.
+    """
     one, streamed = F.col(name), F.col(f"{name}{_STREAMED}")
     is_same_partition = streamed[PARTITION] == one[PARTITION]
     follows = one[SNAPSHOT].isNotNull() & is_same_partition & (streamed[OFFSET] > one[OFFSET])
-    return F.when(follows, streamed).otherwise(one)
+    return F.when(follows, F.col(f"{name}{_STREAMED}{field}")).otherwise(F.col(f"{name}{field}"))
 
 
 def _same_key() -> Column:
