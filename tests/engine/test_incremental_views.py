@@ -331,3 +331,50 @@ def test_view_is_computed_as_a_whole_once_vacuum_has_removed_what_its_change_is_
     views.is_the_query()
     views.change("UPDATE {lines} SET price = 3 WHERE line_id = 11")
     views.follows()
+
+
+def _texts(views: Views, columns: str) -> tuple[list[Any], list[Any]]:
+    """Main's rows and the query's, of expressions whose values Python carries as they are."""
+    main, query = f"delta.`{views.lake.root}/orders`", f"({views.pinned(views.sql)})"
+    found = (views.lake.spark.sql(f"SELECT {columns} FROM {each}").collect() for each in (main, query))
+    return tuple(sorted(tuple(row) for row in rows) for rows in found)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sql", "columns"),
+    [
+        pytest.param(
+            "UPDATE {customers} SET name = CAST(X'41FF' AS STRING) WHERE customer_id IN (3, 4)",
+            "SELECT name, count(*) AS n, sum(region) AS s FROM customers GROUP BY name",
+            "hex(name), n, s",
+            id="texts that are no UTF-8",
+        ),
+        pytest.param(
+            "INSERT INTO {orders} VALUES (1000, 1, DATE '1582-10-07'), (1001, 2, DATE '0099-03-01')",
+            "SELECT day, count(*) AS n, sum(customer_id) AS s FROM orders GROUP BY day",
+            "string(day), n, s",
+            id="days that Python and Java count otherwise",
+            marks=pytest.mark.in_test_all,
+        ),
+        pytest.param(
+            "INSERT INTO {orders} VALUES (1000, 1, make_date(10000, 1, 1))",
+            "SELECT day, count(*) AS n, sum(customer_id) AS s FROM orders GROUP BY day",
+            "string(day), n, s",
+            id="days that Python does not know",
+            marks=pytest.mark.in_test_all,
+        ),
+    ],
+)
+def test_units_are_found_whose_values_python_would_carry_as_others(views, statement, sql, columns):
+    views.change("ALTER TABLE {customers} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)", statement)
+    views.of(sql, [sql.split(" ")[1].rstrip(",")])
+    views.change(
+        "UPDATE {customers} SET region = region + 1 WHERE customer_id = 3",
+        "UPDATE {orders} SET customer_id = customer_id + 1 WHERE order_id >= 1000 OR order_id = 1",
+    )
+
+    report = views.lake.refresh(strategy="incremental")
+
+    assert report.strategy == "incremental", report.reason
+    main, query = _texts(views, columns)
+    assert main == query

@@ -18,7 +18,17 @@ from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, DoubleType, FloatType, StringType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    StructType,
+)
 from sqlglot import exp
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
@@ -258,7 +268,7 @@ def signed(of: Followed, sql: str, inputs: Sequence[Input], main: DataFrame, fou
         kinds = {each.rows.schema[name].dataType for name in each.rows.columns if name.lower() == column}
         # The parts of a UNION may have other types than its result.
         if kinds and kinds == {found.units.schema[_UNIT + str(number)].dataType for number in numbers}:
-            pinned[each.name] = kept.view(_with_values(each.rows, column, found.units, sorted(numbers)))
+            pinned[each.name] = kept.view(_with_values(each.rows, column, found, sorted(numbers)))
         else:
             pinned[each.name] = each.after
     now = kept.spark.sql(pinned_sql(sql, pinned))
@@ -288,20 +298,41 @@ def net(changed: DataFrame, changes: Changeset) -> DataFrame:
     return summed.where(f"{corrections.SIGN} <> 0").withColumn(corrections.SIGN, F.signum(corrections.SIGN).cast("int"))
 
 
-def _with_values(rows: DataFrame, column: str, units: DataFrame, numbers: Sequence[int]) -> DataFrame:
+def _with_values(rows: DataFrame, column: str, found: Touched, numbers: Sequence[int]) -> DataFrame:
     """Return the rows in which a column has a value of some unit columns."""
-    actual = next(name for name in rows.columns if name.lower() == column)
-    values = reduce(DataFrame.unionAll, (units.select(F.col(_UNIT + str(n)).alias(_UNIT)) for n in numbers)).distinct()
-    found = [row[0] for row in values.limit(_MAX_VALUES + 1).collect()] if _is_written(rows, actual) else None
-    if found is None or len(found) > _MAX_VALUES:
-        return rows.join(F.broadcast(values), rows[quoted(actual)].eqNullSafe(values[_UNIT]), "left_semi")
-    is_one = F.col(quoted(actual)).isin([value for value in found if value is not None])
-    return rows.where(is_one | F.col(quoted(actual)).isNull() if None in found else is_one)
+    actual = quoted(next(name for name in rows.columns if name.lower() == column))
+    each = (found.units.select(F.col(_UNIT + str(number)).alias(_UNIT)) for number in numbers)
+    values = reduce(DataFrame.unionAll, each).distinct()
+    literals = _literals(values)
+    if literals is None:
+        return rows.join(F.broadcast(values), rows[actual].eqNullSafe(values[_UNIT]), "left_semi")
+    of, has_null = literals
+    is_one = F.col(actual).isin(of)
+    return rows.where(is_one | F.col(actual).isNull() if has_null else is_one)
 
 
-def _is_written(rows: DataFrame, column: str) -> bool:
-    """True if values of a column can be written into a condition as they are, whatever the session's time zone."""
-    return not isinstance(rows.schema[column].dataType, TimestampType | TimestampNTZType)
+def _literals(values: DataFrame) -> tuple[list[Column], bool] | None:
+    """Return values as they are written into a condition, and whether NULL is one.
+
+    Returns:
+        None if they are many, or Python would carry another one.
+    """
+    value, is_carried = F.col(_UNIT), F.lit(True)
+    read: Callable[[object], Column] = F.lit
+    match values.schema[_UNIT].dataType:
+        case IntegralType() | DecimalType() | BooleanType():
+            pass
+        case DateType():  # Python has no year 10,000, and Java another calendar before 1582
+            value, read = F.unix_date(value), lambda day: F.date_from_unix_date(F.lit(day))
+        case StringType():
+            is_carried = F.coalesce(F.is_valid_utf8(value), is_carried)
+            value = F.when(is_carried, value)
+        case _:
+            return None
+    found = values.select(value, is_carried).limit(_MAX_VALUES + 1).collect()
+    if len(found) > _MAX_VALUES or not all(row[1] for row in found):
+        return None
+    return [read(row[0]) for row in found if row[0] is not None], any(row[0] is None for row in found)
 
 
 def _can_name_units(kind: object) -> bool:
