@@ -305,7 +305,9 @@ def _with_values(rows: DataFrame, column: str, found: Touched, numbers: Sequence
     values = reduce(DataFrame.unionAll, each).distinct()
     literals = _literals(values)
     if literals is None:
-        return rows.join(F.broadcast(values), rows[actual].eqNullSafe(values[_UNIT]), "left_semi")
+        is_small = found.num_units * len(numbers) <= _MAX_BROADCAST
+        named = F.broadcast(values) if is_small else values
+        return rows.join(named, rows[actual].eqNullSafe(named[_UNIT]), "left_semi")
     of, has_null = literals
     is_one = F.col(actual).isin(of)
     return rows.where(is_one | F.col(actual).isNull() if has_null else is_one)
