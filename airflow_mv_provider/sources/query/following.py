@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
     BooleanType,
+    DataType,
     DateType,
     DecimalType,
     DoubleType,
@@ -127,7 +128,7 @@ def followed(
     Raises:
         NotIncrementalError: If they cannot be, with the reason.
     """
-    columns = {name: {c.name: c.dataType.simpleString() for c in of} for name, (_, of) in inputs.items()}
+    columns = {name: {c.name: _type_name(c.dataType) for c in of} for name, (_, of) in inputs.items()}
     query = shape.parsed(sql, columns)
     with shape.not_too_deep():
         possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
@@ -342,6 +343,11 @@ def _can_name_units(kind: object) -> bool:
     if isinstance(kind, StringType):
         return kind == StringType()  # no other collation
     return isinstance(kind, AtomicType) and not isinstance(kind, FloatType | DoubleType)
+
+
+def _type_name(kind: DataType) -> str:
+    """Return a type as sqlglot may know it; of a collation it would make plain text."""
+    return "unknown" if "collate" in kind.simpleString() else kind.simpleString()
 
 
 def _are_called(names: Sequence[str], columns: Sequence[str]) -> bool:

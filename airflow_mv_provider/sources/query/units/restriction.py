@@ -18,6 +18,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     conjuncts,
     has_equal_types,
     inputs_of,
+    known_type,
     relations,
     shows_inner_rows,
     subqueries,
@@ -110,9 +111,9 @@ def _equal(condition: exp.Expr, bound: _Bound, only_to: str | None = None) -> No
     sides = condition.this, condition.expression
     if not all(isinstance(each, exp.Column) for each in sides):
         return
-    kinds = [each.type for each in sides]
+    one, two = (known_type(each) for each in sides)
     # Texts are equal to numbers in many spellings, which are not equal to one another.
-    if None in kinds or kinds[0] != kinds[1] or kinds[0].is_type(*exp.DataType.FLOAT_TYPES, "unknown"):
+    if one is None or one != two or one.is_type(*exp.DataType.FLOAT_TYPES):
         return
     left, right = ((each.table, each.name) for each in sides)
     for known, other in ((left, right), (right, left)):

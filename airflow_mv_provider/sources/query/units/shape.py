@@ -247,19 +247,58 @@ def has_equal_types(query: exp.SetOperation) -> bool:
 
 
 def _known_types(query: exp.Query) -> list[exp.DataType] | None:
-    """Return the types of a query's columns if they are of inputs, casts or texts: sqlglot's of others may be wrong."""
     if isinstance(query, exp.SetOperation):
         return _known_types(unwrapped(query.left)) if has_equal_types(query) else None
-    tables = {each.alias for each in relations(query) if isinstance(each.node, exp.Table)}  # type: ignore[arg-type]
-    found = []
-    for each in query.selects:
-        value = each.unalias()
-        is_column = isinstance(value, exp.Column) and value.table in tables
-        is_known = is_column or value.is_string or isinstance(value, exp.Cast)
-        if not is_known or value.type is None or value.type.is_type("unknown", "null"):
-            return None
-        found.append(value.type)
+    found = [known_type(each.unalias()) for each in query.selects]
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def known_type(value: exp.Expr) -> exp.DataType | None:
+    """Return the type of a value if it is an input's column, a cast or a text: sqlglot's of others may be wrong."""
+    if isinstance(value, exp.Column) and (of := definitions(value)):
+        found = {known_type(each) for each in of}
+        return found.pop() if len(found) == 1 else None
+    is_known = is_of_input(value) or value.is_string or isinstance(value, exp.Cast)
+    return None if not is_known or value.type is None or value.type.is_type("unknown", "null") else value.type
+
+
+def is_of_input(value: exp.Expr) -> bool:
+    """True if a value is an input's column."""
+    return isinstance(value, exp.Column) and isinstance(_relation_of(value), exp.Table)
+
+
+def definitions(column: exp.Column) -> list[exp.Expr]:
+    """Return what a column of a derived table is computed as, in each part of a UNION; of others nothing."""
+    relation = _relation_of(column)
+    if not isinstance(relation, exp.Subquery):
+        return []
+    parts: list[exp.Expr] = [relation]
+    found, position = [], None
+    while parts:
+        try:
+            part = unwrapped(parts.pop())
+        except NotIncrementalError:
+            return []
+        names = named(part)
+        position = names.index(column.name) if position is None and column.name in names else position
+        if isinstance(part, exp.SetOperation):
+            parts += [part.left, part.right]
+        elif position is None:
+            return []
+        else:
+            found.append(part.selects[position].unalias())
     return found
+
+
+def _relation_of(column: exp.Column) -> exp.Expr | None:
+    """Return the relation that a column belongs to, in the query around it or one further out."""
+    select = column.find_ancestor(exp.Select)
+    while select is not None:
+        for node in (select.args.get("from_"), *(select.args.get("joins") or ())):
+            if node is not None and node.this.alias_or_name == column.table:
+                return node.this  # type: ignore[no-any-return]
+        select = select.find_ancestor(exp.Select)
+    return None
 
 
 def summarizes(node: exp.Expr) -> bool:
