@@ -63,6 +63,8 @@ SHAPES = {
     " FROM orders o",
     "medians and names in quotes": "SELECT `o`.`Customer_ID` AS `the customer`, percentile(l.price, 0.5) AS `median`"
     " FROM orders AS o JOIN lines AS l ON l.order_id = o.order_id GROUP BY 1",
+    "LEFT JOIN USING": "SELECT customer_id, count(o.order_id) AS orders FROM customers LEFT JOIN orders o"
+    " USING (customer_id) GROUP BY customer_id",
     "LATERAL VIEW": "SELECT customer_id, part FROM customers"
     " LATERAL VIEW explode(array(name, concat(name, '!'))) p AS part",
 }

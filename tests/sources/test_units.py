@@ -443,6 +443,22 @@ def test_column_that_is_computed_leads_to_no_other_relation(value, leads_on):
     assert ("u" in restrictions(shape.parsed(nested, KINDS), {0: 0})) == leads_on
 
 
+@pytest.mark.parametrize(
+    ("joins", "restricted"),
+    [
+        ("a JOIN b USING (k)", {"a", "b"}),
+        ("a LEFT JOIN b USING (k)", {"a", "b"}),
+        ("a JOIN b USING (k) LEFT JOIN c USING (k)", {"a", "b", "c"}),
+        ("a RIGHT JOIN b USING (k)", {"a", "b"}),
+    ],
+)
+def test_column_that_using_has_joined_restricts_its_relations(joins, restricted):
+    query = shape.parsed(f"SELECT k, count(*) AS n FROM {joins} GROUP BY k", SCHEMA)
+
+    assert "COALESCE" not in query.sql("spark")
+    assert restrictions(query, {0: 0}).keys() == restricted
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 

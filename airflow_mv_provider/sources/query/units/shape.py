@@ -12,7 +12,7 @@ sqlglot parses and qualifies; its tree is read here and never decides of a value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -77,8 +77,10 @@ def parsed(sql: str, columns: Mapping[str, Mapping[str, str]]) -> exp.Query:
         if len(found) != 1 or not isinstance(found[0], exp.Query):
             raise NotIncrementalError("the query is not understood")
         query = _without_ctes(found[0], {})
+        joined_by = {each.name.lower() for join in query.find_all(exp.Join) for each in join.args.get("using") or ()}
         qualified = qualify(query, schema=lower, dialect=DIALECT, quote_identifiers=True)
         qualified = annotate_types(qualified, schema=lower, dialect=DIALECT)
+        _name_sides(qualified, joined_by)
     except NotIncrementalError:
         raise
     except Exception as error:  # a parser's own mistakes, such as RecursionError, are no reason to fail
@@ -447,6 +449,27 @@ def _without_ctes(query: exp.Query, above: Mapping[str, exp.CTE]) -> exp.Query:
             )
             node.replace(exp.Subquery(this=cte.this.copy(), alias=alias, **_modifiers(node)))
     return query
+
+
+def _name_sides(query: exp.Expr, names: Collection[str]) -> None:
+    """Let a column that USING has joined be that of the side whose rows are never missing; sqlglot takes both."""
+    for value in list(query.find_all(exp.Coalesce)):
+        first, *others = value.this, *value.expressions
+        select = value.find_ancestor(exp.Select)
+        if select is None or not all(isinstance(each, exp.Column) and each.name in names for each in (first, *others)):
+            continue
+        joins = {each.this.alias_or_name: each for each in select.args.get("joins") or ()}
+        of = [joins.get(each.table) for each in others]
+        if not all(
+            join is not None and exp.EQ(this=first.copy(), expression=each.copy()) in conjuncts(join.args.get("on"))
+            for join, each in zip(of, others, strict=True)
+        ):
+            continue
+        sides = [join.side for join in of if join is not None]
+        if all(side in ("", "LEFT") for side in sides):
+            value.replace(first)
+        elif sides == ["RIGHT"]:
+            value.replace(others[0])
 
 
 def _until_queries(query: exp.Expr) -> Iterator[exp.Expr]:
