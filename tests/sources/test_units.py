@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units import shape, ties
 from airflow_mv_provider.sources.query.units.affected import Changes, affected
 from airflow_mv_provider.sources.query.units.restriction import restrictions
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
@@ -230,6 +230,7 @@ def changed_tables(chance: random.Random) -> Tables:
 def check(query: exp.Query, sql: str, tables: Tables, chance: random.Random) -> str:
     """Check one change of one query, divided by some of the columns that divide it; return what became of it."""
     try:
+        ties.find(query)
         possible = sorted(shape.unit_columns(query))
         if not possible:
             return "no units"
@@ -459,6 +460,93 @@ def test_column_that_using_has_joined_restricts_its_relations(joins, restricted)
     assert restrictions(query, {0: 0}).keys() == restricted
 
 
+def parts_of(sql: str, units: Sequence[int], changed: str, kinds: dict[str, dict[str, str]] | None = None) -> list[str]:
+    """What finds the units that changes of an input touch, as SQL."""
+    query = shape.parsed(sql, kinds or SCHEMA)
+    ties.find(query)
+    assert set(units) <= shape.unit_columns(query)
+    return [
+        shape.text(part) for part in affected(query, units, Changes({changed}, lambda name, of: f"_mv_{of}_{name}"))
+    ]
+
+
+FIRST = "SELECT k, x, y, row_number() OVER (PARTITION BY k ORDER BY x) AS r FROM a"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT d.y, count(*) AS n FROM ({FIRST}) AS d WHERE d.r = 1 GROUP BY d.y",
+        f"SELECT e.y, count(*) AS n FROM (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1) AS e GROUP BY e.y",
+        f"SELECT d.k, d.y FROM ({FIRST}) AS d WHERE d.r = 1 AND d.y > 5",
+        f"SELECT e.k, count(*) AS n FROM (SELECT d.k FROM ({FIRST}) AS d WHERE d.r = 1 AND d.y = 5) AS e GROUP BY e.k",
+        f"SELECT b.k, count(d.y) AS n FROM b LEFT JOIN ({FIRST}) AS d ON d.y = b.k AND d.r = 1 GROUP BY b.k",
+        f"SELECT b.k, b.y FROM b WHERE b.k NOT IN (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1)",
+    ],
+)
+def test_row_that_was_taken_of_two_equal_ones_is_not_missed(sql):
+    """The table was computed with the one, its units are looked for with the other, and then there is only one."""
+    rows = [(1, 0, 5), (1, 0, 6)]
+    others: dict[str, list[Row]] = {"b": [(5, 1, 1), (6, 1, 2)], "c": []}
+    for kept in rows:
+        one, other = (Tables({"a": before, **others}, {"a": [kept], **others}, ("a",)) for before in (rows, rows[::-1]))
+        published, now = Counter(one.rows(sql, "before")), Counter(other.rows(sql, "after"))
+        assert Counter(other.rows(sql, "before")) != published
+
+        query = shape.parsed(sql, SCHEMA)
+        ties.find(query)
+        parts = affected(query, [0], Changes(("a",), lambda name, part: f"_mv_{part}_{name}"))
+        touched = {row for part in parts for row in other.db.execute(part.sql("sqlite")).fetchall()}
+
+        assert {(row[0],) for row in (published - now) + (now - published)} <= touched
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT d.y, count(*) AS n FROM (SELECT k, max_by(y, x) AS y FROM a GROUP BY k) AS d GROUP BY d.y",
+        f"SELECT d.r, count(*) AS n FROM ({FIRST}) AS d GROUP BY d.r",
+        f"SELECT b.y, d.y AS z FROM ({FIRST}) AS d JOIN b ON b.k = d.r",
+        f"SELECT b.y, d.y AS z FROM ({FIRST}) AS d, b WHERE b.k = d.r",
+        f"SELECT b.y, b.k FROM b LEFT ANTI JOIN (SELECT d.y FROM ({FIRST}) AS d WHERE d.r = 1) AS e ON e.y = b.k",
+        "SELECT int(d.s) AS s, count(*) AS n FROM (SELECT k, sum(double(x)) AS s FROM a GROUP BY k) AS d"
+        " GROUP BY int(d.s)",
+        "SELECT k, r FROM (SELECT k, ntile(2) OVER (PARTITION BY y ORDER BY x) AS r FROM a) AS d"
+        " EXCEPT SELECT k, x FROM b",
+    ],
+)
+def test_order_of_rows_decides_only_what_conditions_leave_out(sql):
+    query = shape.parsed(sql, SCHEMA)
+
+    with pytest.raises(NotIncrementalError, match="a value that depends on the order of rows"):
+        ties.find(query)
+        shape.unit_columns(query)
+
+
+@pytest.mark.parametrize(
+    ("column", "condition"),
+    [
+        ("rank() OVER (PARTITION BY k ORDER BY x)", "d.v = 1"),
+        ("sum(x) OVER (PARTITION BY k)", "d.v > 1"),
+        ("max(x) OVER (PARTITION BY k ORDER BY y)", "d.v > 1"),
+        ("sum(CASE WHEN x > 1 THEN y * 2 ELSE 0 END) OVER (PARTITION BY k)", "d.v > 1"),
+    ],
+)
+def test_conditions_that_no_order_of_rows_changes_are_kept(column, condition):
+    sql = f"SELECT d.y, count(*) AS n FROM (SELECT k, y, {column} AS v FROM a) AS d WHERE {condition} GROUP BY d.y"
+
+    assert all("`d`.`v`" in part for part in parts_of(sql, [0], "a"))
+
+
+def test_qualify_that_varies_is_left_out_whole():
+    """Spark wants a window function in it."""
+    last = "SELECT k, y FROM a QUALIFY row_number() OVER (PARTITION BY k ORDER BY x) = 1"
+
+    assert not any(
+        "QUALIFY" in p for p in parts_of(f"SELECT d.y, count(*) AS n FROM ({last}) AS d GROUP BY d.y", [0], "a")
+    )
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 
@@ -511,6 +599,7 @@ def test_tpc_h_queries_follow_their_inputs():
         followed[number] = set()
         try:
             query = shape.parsed(view.sql, known)
+            ties.find(query)
             units = [n for n in shape.sequence(query, view.key) if n in shape.unit_columns(query)]
         except NotIncrementalError:
             continue

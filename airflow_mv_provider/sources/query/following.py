@@ -36,7 +36,7 @@ from airflow_mv_provider.core.changeset import Changeset, SignedRows, Upserts
 from airflow_mv_provider.core.definition.identifier import RESERVED_PREFIX, quoted
 from airflow_mv_provider.sources.projection import Plans
 from airflow_mv_provider.sources.query.spark_plan import num_aggregates, optimized, pinned_sql
-from airflow_mv_provider.sources.query.units import shape
+from airflow_mv_provider.sources.query.units import shape, ties
 from airflow_mv_provider.sources.query.units.affected import Changes, Part, affected
 from airflow_mv_provider.sources.query.units.restriction import restrictions
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
@@ -131,6 +131,7 @@ def followed(
     columns = {name: {c.name: _type_name(c.dataType) for c in of} for name, (_, of) in inputs.items()}
     query = shape.parsed(sql, columns)
     with shape.not_too_deep():
+        ties.find(query)
         possible, explicit, num_grouped = shape.unit_columns(query), shape.explicit(query), shape.num_grouped(query)
     pinned = {name: rows for name, (rows, _) in inputs.items()}
     author, ours = (pinned_sql(text, pinned) for text in (sql, explicit))

@@ -10,6 +10,7 @@ tuples, and what filters groups, is left out. More units than are touched do no 
     x NOT IN (SELECT y ...)                the same where x = y, where x is NULL, and where y is
     a derived table                        its changed rows: computed from changed rows if it only joins and filters,
                                            else all of its own affected units, before and after
+    conditions that depend on the order    left out; see `ties`
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Literal, TypeVar
 from sqlglot import exp
 
 from airflow_mv_provider.sources.query.units.shape import (
+    VARYING,
     NotIncrementalError,
     Relation,
     at_place,
@@ -40,6 +42,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     tables_of,
     unit_columns,
     unwrapped,
+    varies,
     windows,
 )
 
@@ -116,6 +119,11 @@ def _by_relations(
     return found
 
 
+def _conditions(select: exp.Select) -> list[exp.Expr]:
+    """Return conditions that the tuples before fulfil and those after."""
+    return [each for each in conjuncts(select.args.get("where")) if not varies(each) and not subqueries(each)]
+
+
 def _joined(
     select: exp.Select,
     position: int,
@@ -134,19 +142,18 @@ def _joined(
         if each.join is None:
             first = exp.From(this=node)
             continue
-        join = exp.Join(this=node, side=each.join.side, kind=each.join.kind, on=each.join.args.get("on"))
+        on = None if each.join.args.get("on") is None else _at(_stable(each.join.args["on"]), side, changes)
+        join = exp.Join(this=node, side=each.join.side, kind=each.join.kind, on=on)
         is_outer = each.join.side in ("LEFT", "RIGHT") and not each.is_looked_up
         if number == position and (each.is_looked_up or each.join.side == "LEFT"):
-            join = exp.Join(this=node, on=each.join.args.get("on"))
+            join = exp.Join(this=node, on=on)
             missing |= {each.alias}
         elif is_outer and each.join.side == "RIGHT" and position == 0:
-            join = exp.Join(this=node, on=each.join.args.get("on"))
+            join = exp.Join(this=node, on=on)
             missing |= {changed.alias}
         elif tables_of(each.join) & missing:
             missing |= {each.alias}
             continue
-        if (on := join.args.get("on")) is not None:
-            join.set("on", _at(on, side, changes))
         joins.append(join)
     laterals = []
     for lateral in select.args.get("laterals") or ():
@@ -159,18 +166,15 @@ def _joined(
             f"rows of {changed.alias} may be missing, and decide which unit a row is in",
             "take the key's columns from the other side of the outer join",
         )
-    conditions = [
-        each.copy()
-        for each in conjuncts(select.args.get("where"))
-        if not subqueries(each) and not tables_of(each) & missing
-    ]
+    conditions = [_at(each, side, changes) for each in _conditions(select) if not tables_of(each) & missing]
     if any(map(summarizes, conditions)):
         raise NotIncrementalError(
             "an aggregate or a window next to a subquery is not followed", "compute it in a derived table"
         )
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
     found.meta[_CHANGED] = changed.alias
-    return _beginning_with(changed.alias, found.where(*conditions, copy=False) if conditions else found)
+    found = found.where(*conditions, copy=False) if conditions else found
+    return _beginning_with(changed.alias, found)
 
 
 def _beginning_with(alias: str, select: exp.Select) -> exp.Select:
@@ -213,6 +217,8 @@ def _by_subqueries(
     queries = [query for clause in clauses(select) for query in subqueries(clause)]
     for number, query in enumerate(queries):
         if changes.touch(query):
+            if varies(query):
+                raise NotIncrementalError(*VARYING)
             outer = {each.alias for each in (*relations(select), *(select.args.get("laterals") or ()))}
             links = _links(select, query)
             for link in links:
@@ -301,8 +307,9 @@ def _flattened(
     nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += conjuncts(inner.args.get("where"))
-    # What is computed beside them filters nothing; it is here for the subqueries in it.
-    conditions += [exp.Coalesce(this=each.unalias(), expressions=[exp.true()]) for each in nested]
+    for each in nested:
+        # What is computed beside them filters nothing; it is here for the subqueries in it.
+        conditions.append(exp.Coalesce(this=each.unalias(), expressions=[exp.true()]))
     if link.condition is not None:
         conditions.append(link.condition)
     flat = exp.Select(
@@ -418,14 +425,30 @@ def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[e
 
 
 def _at(node: exp.Expr, side: Part, changes: Changes) -> exp.Expr:
-    """Return a copy of a query or relation over the inputs as they were before, or are after, the change."""
+    """Return a copy of a query or relation over the inputs as they were before, or are after, the change.
+
+    Conditions that vary are left out.
+    """
     found = node.copy()
+    for each in found.find_all(exp.Join, exp.Where, exp.Having, exp.Qualify):
+        name = "on" if isinstance(each, exp.Join) else "this"
+        parts = conjuncts(each.args.get(name))
+        if parts and all(map(varies, parts)) and not isinstance(each, exp.Join):
+            each.pop()  # QUALIFY has to have a window function
+        elif any(map(varies, parts)):
+            each.set(name, _stable(each.args[name]))
     for table in list(found.find_all(exp.Table)):
         there = _table(changes.name(table.name, side), table.alias_or_name)
         if table is found:
             return there
         table.replace(there)
     return found
+
+
+def _stable(condition: exp.Expr) -> exp.Expr:
+    """Return a copy of a condition without the parts of it that vary."""
+    found = [each for each in conjuncts(condition) if not varies(each)]
+    return exp.and_(*found) if found else exp.true()
 
 
 def _table(name: str, alias: str) -> exp.Table:

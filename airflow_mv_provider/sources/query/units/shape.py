@@ -25,11 +25,18 @@ from airflow_mv_provider.core.explanation import Obstacle
 DIALECT = "spark"
 _KINDS = ("INNER", "CROSS", "OUTER", "SEMI", "ANTI")
 _PLACE = "place"
+_VARIES = "varies"
 # What is written without parentheses is read by precedence, of which sqlglot and Spark may think differently.
 _OPERATORS = (
     *(exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
     *(exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.DPipe, exp.Neg),
     *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor),
+)
+
+
+VARYING = (
+    "a value that depends on the order of rows decides which unit a row is in",
+    "make the derived table that computes it a table of its own",
 )
 
 
@@ -135,6 +142,16 @@ def at_place(table: exp.Table, place: int | None) -> exp.Table:
     if place is not None:
         table.meta[_PLACE] = place
     return table
+
+
+def varies(node: exp.Expr) -> bool:
+    """True if a column or condition may be another one each time it is computed; see `ties`."""
+    return bool(node.meta.get(_VARIES))
+
+
+def set_varying(node: exp.Expr) -> None:
+    """Let `varies` be true of a node, also of its copies."""
+    node.meta[_VARIES] = True
 
 
 def explicit(query: exp.Query) -> str:
@@ -305,13 +322,13 @@ def _relation_of(column: exp.Column) -> exp.Expr | None:
 
 def summarizes(node: exp.Expr) -> bool:
     """True if an expression has an aggregate or a window function of its own, and so is not about one joined row."""
-    return any(_is_aggregate(each) or isinstance(each, exp.Window) for each in own_nodes(node))
+    return any(is_aggregate(each) or isinstance(each, exp.Window) for each in own_nodes(node))
 
 
 def is_grouped(select: exp.Select) -> bool:
     """True if its rows stand for groups of rows."""
     return bool(select.args.get("group") or select.args.get("having")) or any(
-        _is_aggregate(node) for each in select.expressions for node in own_nodes(each)
+        is_aggregate(node) for each in select.expressions for node in own_nodes(each)
     )
 
 
@@ -411,14 +428,18 @@ def _of_select(select: exp.Select) -> frozenset[int]:
         each = selected.unalias()
         of = tables_of(each)
         is_plain = bool(of) and not of & may_be_missing and not subqueries(each)
-        is_plain = is_plain and not any(_is_aggregate(n) or isinstance(n, exp.Window) for n in own_nodes(each))
+        is_plain = is_plain and not any(is_aggregate(n) or isinstance(n, exp.Window) for n in own_nodes(each))
         is_in_groups = group is None or each in group.expressions
         if is_plain and is_in_groups and all(each in window.args["partition_by"] for window in over):
             found.append(position)
-    return frozenset(found)
+    stable = frozenset(position for position in found if not varies(select.expressions[position]))
+    if found and not stable:
+        raise NotIncrementalError(*VARYING)
+    return stable
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
+    """True if a node is an aggregate function, and not one over a window."""
     if not isinstance(node, exp.AggFunc):
         return False
     above: exp.Expr = node
