@@ -380,3 +380,17 @@ def test_units_are_found_whose_values_python_would_carry_as_others(views, statem
     assert report.strategy == "incremental", report.reason
     main, query = _texts(views, columns)
     assert main == query
+
+
+@pytest.mark.in_test_all
+def test_units_of_a_union_in_a_union_are_cast_as_its_rows_are(views):
+    """A text becomes a day, which becomes a time; the text itself is another time."""
+    views.change("UPDATE {customers} SET name = concat('2026-01-', lpad(customer_id + 1, 2, '0'), ' 10:00:00')")
+    views.of(
+        "SELECT name AS at FROM customers UNION SELECT day FROM orders WHERE order_id < 0"
+        " UNION ALL SELECT CAST('2030-01-01' AS TIMESTAMP) AS at FROM lines WHERE line_id = 1",
+        ["at"],
+    )
+    views.change("UPDATE {customers} SET name = '2026-02-01 11:00:00' WHERE customer_id = 1")
+
+    views.follows()

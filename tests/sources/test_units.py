@@ -547,6 +547,22 @@ def test_qualify_that_varies_is_left_out_whole():
     )
 
 
+def test_units_of_a_union_are_cast_as_its_rows_are():
+    kinds = {"a": {"k": "string"}, "b": {"k": "date"}, "c": {"k": "timestamp"}}
+    sql = "SELECT k FROM a UNION SELECT k FROM b UNION ALL SELECT k FROM c"
+
+    parts = parts_of(sql, [0], "a", kinds)
+
+    assert len(parts) == 2
+    for part in parts:
+        of_b, of_c = part.index("_mv_after_b"), part.index("_mv_after_c")
+        assert part.count("UNION ALL") == 2
+        assert of_b < of_c
+    assert all(
+        "UNION" not in part for part in parts_of(sql.replace("FROM b", "FROM a"), [0], "c", kinds | {"c": kinds["a"]})
+    )
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 

@@ -92,14 +92,25 @@ def affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[e
 def _affected(query: exp.Query, units: Sequence[int], changes: Changes) -> list[exp.Select]:
     names = named(query)
     if isinstance(query, exp.SetOperation):
-        found = [
-            *_affected(unwrapped(query.left), units, changes),
-            *_affected(unwrapped(query.right), units, changes),
-        ]
+        branches = (unwrapped(query.left), unwrapped(query.right))
+        found = []
+        for branch, other in (branches, branches[::-1]):
+            parts = _affected(branch, units, changes)
+            found += parts if has_equal_types(query) else [_cast_with(part, other, units, changes) for part in parts]
         return [_called(each, [names[unit] for unit in units]) for each in found]
     assert isinstance(query, exp.Select)
     wanted = [query.expressions[position].unalias().as_(names[position], quoted=True) for position in units]
     return [*_by_relations(query, wanted, changes), *_by_subqueries(query, wanted, changes)]
+
+
+def _cast_with(part: exp.Select, other: exp.Query, units: Sequence[int], changes: Changes) -> exp.Select:
+    """Return a part of a UNION with the types that the other one's give it: Spark casts from one UNION to the next."""
+    names = named(part)
+    none = exp.Subquery(this=_at(other, "after", changes), alias=_table_alias("_mv_rows"))
+    columns = [exp.column(named(other)[unit], "_mv_rows", quoted=True) for unit in units]
+    both = exp.union(part, exp.select(*columns).from_(none).where(exp.false()), distinct=False, copy=False)
+    found = exp.Subquery(this=both, alias=_table_alias("_mv_cast"))
+    return exp.select(*(exp.column(name, "_mv_cast", quoted=True) for name in names)).from_(found)
 
 
 def _by_relations(
