@@ -563,6 +563,17 @@ def test_units_of_a_union_are_cast_as_its_rows_are():
     )
 
 
+def test_units_of_a_derived_table_are_those_that_are_used():
+    kinds = {"a": {"k": "int", "x": "int", "m": "map<string,int>"}, "b": {"k": "int", "y": "int"}}
+    derived = "(SELECT a.k, a.x, a.m, b.y FROM a LEFT JOIN b ON b.k = a.k)"
+
+    plain = parts_of(f"SELECT d.x, count(*) AS n FROM {derived} AS d GROUP BY d.x", [0], "b", kinds)
+    filtered = parts_of(f"SELECT d.x, count(*) AS n FROM {derived} AS d WHERE d.y > 1 GROUP BY d.x", [0], "b", kinds)
+
+    assert not any("_mv_rows" in part or "`m`" in part for part in plain)
+    assert all("`_mv_touched`.`k`" in part and "`_mv_touched`.`m`" not in part for part in filtered)
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -41,6 +42,7 @@ from airflow_mv_provider.sources.query.units.affected import Changes, Part, affe
 from airflow_mv_provider.sources.query.units.restriction import restrictions
 from airflow_mv_provider.sources.query.units.shape import NotIncrementalError
 from airflow_mv_provider.spark.compare import corrections
+from airflow_mv_provider.spark.errors import condition_of
 
 _MAX_VALUES = 1000  # up to which Delta skips files by the values themselves
 _MAX_BROADCAST = 1_000_000
@@ -70,11 +72,13 @@ class Followed:
     Attributes:
         columns: Its columns and their types, as Spark has found them.
         units: The positions of its unit columns.
+        inputs: Each input's rows as SQL.
     """
 
     query: exp.Query
     columns: StructType
     units: tuple[int, ...]
+    inputs: Mapping[str, str]
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -104,6 +108,29 @@ class Followed:
                 )
                 for part, names in zip(parts, read, strict=True)
             ]
+
+    def shown(self, spark: SparkSession, changed: Sequence[str]) -> tuple[str, ...]:
+        """Return `affected` as text for people, which Spark has analysed.
+
+        Raises:
+            NotIncrementalError: Also if Spark rejects it.
+        """
+        found = tuple(each.sql for each in self.affected(changed, lambda name, part: f"{part}_{name}"))
+        defined = []
+        for name, rows in self.inputs.items():
+            pinned = quoted(f"{RESERVED_PREFIX}pinned_{name.lower()}")
+            defined.append(f"{pinned} AS ({rows})")
+            sides = (quoted(f"{part}_{name.lower()}") for part in ("before", "after", "gone", "came"))
+            defined += [f"{side} AS (SELECT * FROM {pinned})" for side in sides]  # nosec B608  # quoted
+        all_of_them = " UNION ALL ".join(f"SELECT 1 FROM ({sql})" for sql in found)  # nosec B608  # our own
+        try:
+            _ = spark.sql(f"WITH {', '.join(defined)} {all_of_them}").schema if found else None
+        except AnalysisException as error:
+            raise NotIncrementalError(
+                f"Spark rejects what would find its units ({condition_of(error)})",
+                "give the columns of its derived tables names of their own, and types that can be compared",
+            ) from error
+        return found
 
     def restrictions(self) -> dict[str, tuple[str, frozenset[int]]]:
         """Return what of its inputs some units need; see `units.restriction`.
@@ -147,7 +174,7 @@ def followed(
             "no column of the key says which rows of the inputs a row depends on",
             "put a column into the key that is read from an input, and grouped or partitioned by",
         )
-    return Followed(query, result, tuple(units))
+    return Followed(query, result, tuple(units), pinned)
 
 
 @dataclass(frozen=True, slots=True)

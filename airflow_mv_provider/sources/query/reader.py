@@ -97,7 +97,7 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
             changed = [name for name in changed if of.reads(name)]
             if not changed:
                 return Whole("no row of an input that it reads has changed", at_most=0)
-        queries = of if isinstance(of, Obstacle) else _affected(of, changed)
+        queries = of if isinstance(of, Obstacle) else self._affected(of, changed)
         if isinstance(of, Obstacle) or isinstance(queries, Obstacle):
             assert isinstance(queries, Obstacle)
             return Whole(f"not incremental: {queries.reason}")
@@ -122,9 +122,16 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         of = self._as_followed(frontier)
         if isinstance(of, Obstacle):
             return Following(obstacle=of)
-        each = ((name, _affected(of, [name])) for name, _ in frontier.inputs)
+        each = ((name, self._affected(of, [name])) for name, _ in frontier.inputs)
         inputs = tuple((name, found if isinstance(found, Obstacle) else None) for name, found in each)
         return Following(of.unit_columns, inputs=inputs)
+
+    def _affected(self, of: Followed, changed: Sequence[str]) -> tuple[str, ...] | Obstacle:
+        """Return queries for the units that changes of some inputs touch, or why there are none."""
+        try:
+            return of.shown(self._spark, changed)
+        except NotIncrementalError as error:
+            return error.obstacle
 
     def _as_followed(self, until: QueryFrontier) -> Followed | Obstacle:
         """Return the query as it can be followed, or why it cannot."""
@@ -238,14 +245,6 @@ class QueryReader(ViewReader[Query, QueryFrontier]):
         """
         if (other := unpinned_relation(self._plans.explained(sql))) is not None:
             raise UnpinnedTableError("query", f"the query reads {other}, which is not among its inputs.")
-
-
-def _affected(of: Followed, changed: Sequence[str]) -> tuple[str, ...] | Obstacle:
-    """Return queries for the units that changes of some inputs touch, or why there are none."""
-    try:
-        return tuple(each.sql for each in of.affected(changed, lambda name, part: f"{part}_{name}"))
-    except NotIncrementalError as error:
-        return error.obstacle
 
 
 def _text(of: Followed, found: Touched) -> str:

@@ -9,7 +9,8 @@ tuples, and what filters groups, is left out. More units than are touched do no 
     EXISTS, IN, a subquery's value         the rows that it may look at, joined by its conditions with the outer rows
     x NOT IN (SELECT y ...)                the same where x = y, where x is NULL, and where y is
     a derived table                        its changed rows: computed from changed rows if it only joins and filters,
-                                           else all of its own affected units, before and after
+                                           else its own affected units; all of their rows, before and after, if more
+                                           of it is used than unit columns
     conditions that depend on the order    left out; see `ties`
 """
 
@@ -51,6 +52,7 @@ Named = Callable[[str, Part], str]
 """The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
 _SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
 _CHANGED = "changed"
+_NOT_COMPARABLE = ("map", "variant", "geometry", "geography")
 _QueryT = TypeVar("_QueryT", bound=exp.Query)
 
 
@@ -124,15 +126,35 @@ def _by_relations(
     found: list[exp.Select] = []
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node) and (only is None or each.alias in only):
+            used = _columns(each.alias, [*wanted, *_joining(select), *_conditions(select)])
             for sign, side in _SIDES.items():
-                rows = _changed_rows(each, sign, changes)
+                rows = _changed_rows(each, sign, changes, used.keys())
                 found += [_joined(select, position, some, wanted, side, changes) for some in rows]
     return found
+
+
+def _joining(select: exp.Select) -> list[exp.Expr]:
+    """Return what joins a SELECT's relations, other than conditions in WHERE."""
+    joins = select.args.get("joins") or ()
+    conditions = [each for join in joins for each in conjuncts(join.args.get("on")) if not varies(each)]
+    return [*conditions, *(select.args.get("laterals") or ())]
 
 
 def _conditions(select: exp.Select) -> list[exp.Expr]:
     """Return conditions that the tuples before fulfil and those after."""
     return [each for each in conjuncts(select.args.get("where")) if not varies(each) and not subqueries(each)]
+
+
+def _columns(alias: str, nodes: Iterable[exp.Expr]) -> dict[str, exp.Column]:
+    """Return a relation's columns in expressions, but not those of another one of its alias in a query there."""
+    found: dict[str, exp.Column] = {}
+    for node in nodes:
+        if isinstance(node, exp.Column) and node.table == alias:
+            found[node.name] = node
+        within = [node.args.get("from_"), *(node.args.get("joins") or ())] if isinstance(node, exp.Select) else []
+        if not any(each is not None and each.this.alias_or_name == alias for each in within):
+            found |= _columns(alias, node.iter_expressions())
+    return found
 
 
 def _joined(
@@ -361,44 +383,68 @@ def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) ->
     )
 
 
-def _changed_rows(relation: Relation, sign: Part, changes: Changes) -> list[exp.Expr]:
-    """Return relations that together have all rows of a relation that went or came."""
+def _changed_rows(relation: Relation, sign: Part, changes: Changes, used: Collection[str]) -> list[exp.Expr]:
+    """Return relations that together have all rows of a relation that went or came.
+
+    Args:
+        used: The columns that they have at least.
+    """
     node = relation.node
     if isinstance(node, exp.Table):
         return [at_place(_table(changes.name(node.name, sign), relation.alias), place_of(node))]
     query = unwrapped(node)
-    return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes)]
+    positions = frozenset(position for position, name in enumerate(named(query)) if name in used)
+    return [_derived(rows, node, relation.alias) for rows in _changed_in(query, sign, changes, positions)]
 
 
-def _changed_in(query: exp.Query, sign: Part, changes: Changes) -> list[exp.Query]:
+def _changed_in(query: exp.Query, sign: Part, changes: Changes, used: frozenset[int]) -> list[exp.Query]:
+    """Return queries for the rows that went or came, with all columns or those used alone."""
     if not changes.touch(query):
         return []
     check_unlimited(query)
+    names = named(query)
     if isinstance(query, exp.Union) and not query.args.get("distinct") and has_equal_types(query):
         branches = (unwrapped(query.left), unwrapped(query.right))
-        return [_called(each, named(query)) for branch in branches for each in _changed_in(branch, sign, changes)]
+        found = [each for branch in branches for each in _changed_in(branch, sign, changes, used)]
+        some = [names[position] for position in sorted(used)]
+        return [_called(each, names if len(each.selects) == len(names) else some) for each in found]
     if isinstance(query, exp.Select) and _only_joins(query, changes):
         return list(_by_one_sign(query, sign, changes))
-    units = sorted(unit_columns(query))
-    if not units:
+    units = unit_columns(query)
+    if used and used <= units:
+        touched = _touched(query, sorted(used), changes)
+        return [exp.select(*(exp.column(names[unit], "_mv_touched", quoted=True) for unit in used)).from_(touched)]
+    compared = [unit for unit in sorted(units) if _is_comparable(query, unit)]
+    if not compared:
         raise NotIncrementalError(
             "a derived table has no columns that divide its rows", "group or partition it by columns that it returns"
         )
-    names, parts = named(query), _affected(query, units, changes)
-    if not parts:
-        raise NotIncrementalError("a subquery decides in which order rows are taken")
-    touched = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
     rows = exp.Subquery(this=_at(query, _SIDES[sign], changes), alias=_table_alias("_mv_rows"))
-    found = exp.Subquery(this=touched, alias=_table_alias("_mv_touched"))
+    touched = _touched(query, compared, changes)
     same = [
         exp.NullSafeEQ(
             this=exp.column(names[unit], "_mv_rows", quoted=True),
             expression=exp.column(names[unit], "_mv_touched", quoted=True),
         )
-        for unit in units
+        for unit in compared
     ]
-    is_touched = exp.Exists(this=exp.select("1").from_(found).where(*same))
+    is_touched = exp.Exists(this=exp.select("1").from_(touched).where(*same))
     return [exp.select(*(exp.column(n, "_mv_rows", quoted=True) for n in names)).from_(rows).where(is_touched)]
+
+
+def _touched(query: exp.Query, units: Sequence[int], changes: Changes) -> exp.Subquery:
+    """Return a relation of a derived table's units that may differ."""
+    parts = _affected(query, units, changes)
+    if not parts:
+        raise NotIncrementalError("a subquery decides in which order rows are taken")
+    found = exp.union(*parts, distinct=False, copy=False) if len(parts) > 1 else parts[0]
+    return exp.Subquery(this=found, alias=_table_alias("_mv_touched"))
+
+
+def _is_comparable(query: exp.Query, position: int) -> bool:
+    """True if a column's type is not known to be one of which two values cannot be compared."""
+    kind = query.selects[position].type
+    return kind is None or not any(each.is_type(*_NOT_COMPARABLE) for each in kind.find_all(exp.DataType))
 
 
 def _called(query: _QueryT, names: Sequence[str]) -> _QueryT:
@@ -425,7 +471,10 @@ def _only_joins(select: exp.Select, changes: Changes) -> bool:
 def _by_one_sign(select: exp.Select, sign: Part, changes: Changes) -> Iterable[exp.Select]:
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node):
-            for rows in _changed_rows(each, sign, changes):
+            others = [one for one in select.iter_expressions() if not isinstance(one, exp.From | exp.Join | exp.Where)]
+            conditions = [one for one in conjuncts(select.args.get("where")) if not varies(one)]
+            used = _columns(each.alias, [*others, *_joining(select), *conditions])
+            for rows in _changed_rows(each, sign, changes, used.keys()):
                 found = _at(select, _SIDES[sign], changes)
                 assert isinstance(found, exp.Select)
                 if (join := relations(found)[position].join) is None:
