@@ -574,6 +574,18 @@ def test_units_of_a_derived_table_are_those_that_are_used():
     assert all("`_mv_touched`.`k`" in part and "`_mv_touched`.`m`" not in part for part in filtered)
 
 
+def test_relation_that_is_looked_up_has_each_value_once():
+    """Many changed rows of one value were joined with each row of the other relation."""
+    exists = parts_of("SELECT a.k, a.y FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.x = a.x AND b.y > 1)", [0], "b")
+    semi = parts_of("SELECT a.k, a.y FROM a LEFT SEMI JOIN b ON b.x = a.x", [0], "b")
+    not_in = parts_of("SELECT a.k, a.y FROM a WHERE a.x NOT IN (SELECT b.x FROM b)", [0], "b")
+
+    assert all("(SELECT DISTINCT `_mv_0_b`.`x`, `_mv_0_b`.`y` FROM `_mv_" in part for part in exists)
+    assert all("(SELECT DISTINCT `b`.`x` FROM `_mv_" in part for part in semi)
+    each = [re.findall(r"SELECT DISTINCT (.*?) FROM", part) for part in not_in]
+    assert each == [["`_mv_0_b`.`x`"]] * 2 + [["1 AS `_mv_any`"]] * 2 + [["`_mv_0_b`.`x`"]] * 2
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 

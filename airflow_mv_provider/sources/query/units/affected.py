@@ -52,6 +52,14 @@ Named = Callable[[str, Part], str]
 """The name of a relation that has an input's rows before or after the change, or those that are gone or came."""
 _SIDES: dict[Part, Part] = {"gone": "before", "came": "after"}
 _CHANGED = "changed"
+# Two values of these types are equal exactly if they are the same.
+_SORTED_OUT: tuple[exp.DType | str, ...] = (
+    *exp.DataType.INTEGER_TYPES,
+    *exp.DataType.TEMPORAL_TYPES,
+    "decimal",
+    "text",
+    "boolean",
+)
 _NOT_COMPARABLE = ("map", "variant", "geometry", "geography")
 _QueryT = TypeVar("_QueryT", bound=exp.Query)
 
@@ -127,9 +135,10 @@ def _by_relations(
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node) and (only is None or each.alias in only):
             used = _columns(each.alias, [*wanted, *_joining(select), *_conditions(select)])
+            is_looked_up = each.is_looked_up or only is not None
             for sign, side in _SIDES.items():
                 rows = _changed_rows(each, sign, changes, used.keys())
-                found += [_joined(select, position, some, wanted, side, changes) for some in rows]
+                found += [_joined(select, position, some, wanted, side, changes, is_looked_up) for some in rows]
     return found
 
 
@@ -164,8 +173,13 @@ def _joined(
     wanted: Sequence[exp.Expr],
     side: Part,
     changes: Changes,
+    is_looked_up: bool,
 ) -> exp.Select:
-    """Return the wanted columns of the tuples of a SELECT in which one of its relations has only some rows."""
+    """Return the wanted columns of the tuples of a SELECT in which one of its relations has only some rows.
+
+    Args:
+        is_looked_up: Whether that relation only decides about rows of the others.
+    """
     sources = relations(select)
     changed = sources[position]
     missing: set[str] = set()
@@ -207,7 +221,23 @@ def _joined(
     found = exp.Select(expressions=[each.copy() for each in wanted], from_=first, joins=joins, laterals=laterals)
     found.meta[_CHANGED] = changed.alias
     found = found.where(*conditions, copy=False) if conditions else found
+    if is_looked_up:
+        used = _columns(changed.alias, [*found.expressions, *_joining(found), *conditions])
+        rows.replace(_each_once(rows, changed.alias, used.values()))
     return _beginning_with(changed.alias, found)
+
+
+def _each_once(rows: exp.Expr, alias: str, used: Collection[exp.Column]) -> exp.Expr:
+    """Return what is used of rows, each once, so that few pairs with the other relations' rows are alike."""
+    if not all(each.type is not None and each.type.is_type(*_SORTED_OUT) for each in used):
+        return rows.copy()
+    columns = [exp.column(each.name, alias, quoted=True) for each in used]
+    found = exp.Select(
+        expressions=columns or [exp.Literal.number(1).as_("_mv_any", quoted=True)],
+        distinct=exp.Distinct(),
+        from_=exp.From(this=rows.copy()),
+    )
+    return exp.Subquery(this=found, alias=_table_alias(alias))
 
 
 def _beginning_with(alias: str, select: exp.Select) -> exp.Select:
