@@ -408,3 +408,16 @@ def test_map_in_a_derived_table_does_not_decide_which_of_its_rows_have_changed(v
     views.change(*CHANGES)
 
     views.follows()
+
+
+@pytest.mark.in_test_all
+def test_rows_that_a_subquery_leaves_out_are_not_cast_to_find_units(views):
+    views.change("UPDATE {customers} SET name = string(customer_id) WHERE region = 0")
+    views.of(
+        "SELECT CAST(c.name AS INT) AS number, count(*) AS n FROM customers c"
+        " WHERE c.region IN (SELECT l.line_id FROM lines l WHERE l.line_id = 0) GROUP BY CAST(c.name AS INT)",
+        ["number"],
+    )
+    views.change("UPDATE {customers} SET name = concat(name, '1') WHERE customer_id IN (3, 4)")
+
+    views.follows()

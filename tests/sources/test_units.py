@@ -586,6 +586,14 @@ def test_relation_that_is_looked_up_has_each_value_once():
     assert each == [["`_mv_0_b`.`x`"]] * 2 + [["1 AS `_mv_any`"]] * 2 + [["`_mv_0_b`.`x`"]] * 2
 
 
+def test_subquery_is_kept_where_it_may_protect_a_cast():
+    where = "WHERE a.x IN (SELECT c.x FROM c)"
+    computed = f"SELECT CAST(a.y AS STRING) AS g, count(*) AS n FROM a {where} GROUP BY CAST(a.y AS STRING)"
+
+    assert all("FROM `_mv_before_c`" in p or "FROM `_mv_after_c`" in p for p in parts_of(computed, [0], "a"))
+    assert not any("_c`" in part for part in parts_of(f"SELECT a.k, a.y FROM a {where}", [0], "a"))
+
+
 def test_operators_are_read_by_spark_as_they_were_read_here():
     query = shape.parsed("SELECT k FROM a WHERE x = y IN (SELECT b.x FROM b) AND NOT k + 1 * 2 IS NULL", SCHEMA)
 

@@ -37,6 +37,7 @@ from airflow_mv_provider.sources.query.units.shape import (
     optional,
     place_of,
     relations,
+    set_varying,
     shows_inner_rows,
     subqueries,
     summarizes,
@@ -134,7 +135,7 @@ def _by_relations(
     found: list[exp.Select] = []
     for position, each in enumerate(relations(select)):
         if changes.touch(each.node) and (only is None or each.alias in only):
-            used = _columns(each.alias, [*wanted, *_joining(select), *_conditions(select)])
+            used = _columns(each.alias, [*wanted, *_joining(select), *_conditions(select, wanted, changes)])
             is_looked_up = each.is_looked_up or only is not None
             for sign, side in _SIDES.items():
                 rows = _changed_rows(each, sign, changes, used.keys())
@@ -149,9 +150,17 @@ def _joining(select: exp.Select) -> list[exp.Expr]:
     return [*conditions, *(select.args.get("laterals") or ())]
 
 
-def _conditions(select: exp.Select) -> list[exp.Expr]:
-    """Return conditions that the tuples before fulfil and those after."""
-    return [each for each in conjuncts(select.args.get("where")) if not varies(each) and not subqueries(each)]
+def _conditions(select: exp.Select, wanted: Sequence[exp.Expr], changes: Changes) -> list[exp.Expr]:
+    """Return conditions that the tuples before fulfil and those after.
+
+    A subquery costs more than it leaves out, but what is computed of a row may fail for one that it leaves out.
+    """
+    is_computed = not all(isinstance(each.unalias(), exp.Column) for each in wanted)
+    return [
+        each
+        for each in conjuncts(select.args.get("where"))
+        if not varies(each) and (not subqueries(each) or (is_computed and not changes.touch(each)))
+    ]
 
 
 def _columns(alias: str, nodes: Iterable[exp.Expr]) -> dict[str, exp.Column]:
@@ -213,7 +222,9 @@ def _joined(
             f"rows of {changed.alias} may be missing, and decide which unit a row is in",
             "take the key's columns from the other side of the outer join",
         )
-    conditions = [_at(each, side, changes) for each in _conditions(select) if not tables_of(each) & missing]
+    conditions = [
+        _at(each, side, changes) for each in _conditions(select, wanted, changes) if not tables_of(each) & missing
+    ]
     if any(map(summarizes, conditions)):
         raise NotIncrementalError(
             "an aggregate or a window next to a subquery is not followed", "compute it in a derived table"
@@ -370,9 +381,11 @@ def _flattened(
     nested = [each for each in clauses(inner) if not isinstance(each, exp.Where) and subqueries(each)]
     conditions = [each for each in conjuncts(select.args.get("where")) if not subqueries(each)]
     conditions += conjuncts(inner.args.get("where"))
-    for each in nested:
+    for clause in nested:
         # What is computed beside them filters nothing; it is here for the subqueries in it.
-        conditions.append(exp.Coalesce(this=each.unalias(), expressions=[exp.true()]))
+        beside = exp.Coalesce(this=clause.unalias(), expressions=[exp.true()])
+        set_varying(beside)
+        conditions.append(beside)
     if link.condition is not None:
         conditions.append(link.condition)
     flat = exp.Select(
@@ -399,7 +412,7 @@ def _rename(node: exp.Expr, aliases: Mapping[str, str]) -> None:
 def _check_linked(part: exp.Select, outer: Collection[str], query: exp.Query) -> None:
     """Check that conditions connect a subquery's changed rows with outer ones, if only by rows between them."""
     conditions = [*conjuncts(part.args.get("where")), *(j.args["on"] for j in part.args["joins"] if j.args.get("on"))]
-    reached, groups = {part.meta[_CHANGED]}, [tables_of(each) for each in conditions]
+    reached, groups = {part.meta[_CHANGED]}, [tables_of(each) for each in conditions if not subqueries(each)]
     for _ in groups:
         for of in groups:
             if of & reached:
