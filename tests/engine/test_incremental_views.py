@@ -383,6 +383,19 @@ def test_units_are_found_whose_values_python_would_carry_as_others(views, statem
     assert main == query
 
 
+def test_text_that_the_feed_shows_as_another_is_read_from_the_table(views):
+    views.change("UPDATE {customers} SET name = CAST(X'41FF' AS STRING) WHERE customer_id = 3")
+    views.of("SELECT name, sum(region) AS s FROM customers GROUP BY name", ["name"])
+    views.change("UPDATE {customers} SET region = region + 1 WHERE customer_id = 3")
+
+    report = views.lake.refresh(strategy="incremental")
+
+    assert report.strategy != "incremental"
+    assert "changes cannot be read" in report.reason
+    main, query = _texts(views, "hex(name), s")
+    assert main == query
+
+
 @pytest.mark.in_test_all
 def test_units_of_a_union_in_a_union_are_cast_as_its_rows_are(views):
     """A text becomes a day, which becomes a time; the text itself is another time."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from airflow_mv_provider.core.changeset import Changeset, SignedRows, Whole
 from airflow_mv_provider.core.commits import FEED_PROPERTY, LOG, UNNAMED
+from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.core.frontier import Frontier
 from airflow_mv_provider.core.location import TableRef
 from airflow_mv_provider.core.strategy import Determinism
@@ -43,6 +45,7 @@ _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, re
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
 _OTHER_COLUMNS = "its columns have changed since the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+_REPLACED = "\ufffd"
 
 
 class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
@@ -176,7 +179,7 @@ class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
                 schema = delta.read(self._spark, table, until.version).schema
                 signed = rows_between(self._spark, table, since.version, until.version, schema)
             else:
-                rows = delta.change_feed(self._spark, table, since.version + 1, until.version)
+                rows = _checked(delta.change_feed(self._spark, table, since.version + 1, until.version))
                 is_gone = F.col("_change_type").isin("delete", "update_preimage")
                 signed = rows.withColumn(corrections.SIGN, F.when(is_gone, -1).otherwise(1)).drop(*_FEED_COLUMNS)
         return projected_with(signed, self._source.select, corrections.SIGN)
@@ -241,6 +244,19 @@ def commit_at(spark: SparkSession, table: TableRef, version: int) -> str | None:
     except SourceNotFoundError:
         return None
     return str(rows[0][0])[:32] if rows else ""
+
+
+def _checked(rows: DataFrame) -> DataFrame:
+    """Return rows of a change data feed; reading them fails where one may have had another text.
+
+    Delta makes Java's texts of them, in which U+FFFD stands for bytes that are no UTF-8; in the table they are kept.
+    """
+    of_text = [c.name for c in rows.schema if "string" in c.dataType.simpleString() and c.name not in _FEED_COLUMNS]
+    replaced = [F.col(quoted(name)).cast("string").contains(_REPLACED) for name in of_text]
+    if not replaced:
+        return rows
+    raised = F.raise_error(F.lit("its change data feed has U+FFFD, which may stand for bytes that are no UTF-8"))
+    return rows.where(F.when(reduce(Column.__or__, replaced), raised.cast("boolean")).otherwise(F.lit(True)))
 
 
 @contextmanager
