@@ -1,13 +1,20 @@
-"""Large values that Debezium leaves out, below a projection: main has them, unless `select` computes with one."""
+"""Large values that Debezium leaves out: how each type's is marked, and from which event it is taken, without a broker.
+
+Below a projection, with one: main has them, unless `select` computes with one.
+"""
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
 
 from airflow_mv_provider.exceptions import EventIncompleteError
+from airflow_mv_provider.sources.kafka.avro import AvroCodec
+from tests.engine.folding import Log, folded, kept
+from tests.engine.record_forms import AVRO_EVENT, AVRO_EVENTS, AVRO_KEY, Form, Json, avro
 from tests.engine.streaming import shop
 from tests.kafka import Record
 
@@ -16,6 +23,71 @@ pytestmark = [pytest.mark.slow, pytest.mark.in_process]
 
 LEFT_OUT = "__debezium_unavailable_value"
 SCHEMA = {"schema": "id INT, v STRING, w STRING, x STRING"}
+
+
+NUMBERS = list(LEFT_OUT.encode())
+KINDS: dict[str, tuple[Any, Any, Any]] = {  # of PostgreSQL: a value, what stands for one that is left out, the schema
+    "bigints": ([1, 2], NUMBERS, {"type": "array", "items": ["null", "long"]}),
+    "bytea": ("AP8=", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", "bytes"),
+    "byteas": (["AP8="], ["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="], {"type": "array", "items": "bytes"}),
+    "hstore": ('{"a":"b"}', json.dumps({LEFT_OUT: LEFT_OUT}, separators=(",", ":")), "string"),
+    "hstores": ({"a": "b"}, {LEFT_OUT: LEFT_OUT}, {"type": "map", "values": "string"}),
+    "ints": ([1, 2], NUMBERS, {"type": "array", "items": "int"}),
+    "texts": (["a"], [LEFT_OUT], {"type": "array", "items": "string"}),
+    "uuids": (["00112233"], ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"], {"type": "array", "items": "string"}),
+}
+DDL_OF_KINDS = (
+    "id INT, bigints ARRAY<BIGINT>, bytea BINARY, byteas ARRAY<BINARY>, hstore STRING, hstores MAP<STRING,STRING>,"
+    " ints ARRAY<INT>, texts ARRAY<STRING>, uuids ARRAY<STRING>"
+)
+ROW_OF_KINDS = {
+    "type": "record",
+    "name": "Value",
+    "namespace": "shop.public.orders",
+    "fields": [{"name": "id", "type": "int"}, *({"name": name, "type": kind[2]} for name, kind in KINDS.items())],
+}
+EVENT_OF_KINDS = AVRO_EVENT | {
+    "fields": [{"name": "before", "type": ["null", ROW_OF_KINDS], "default": None}, *AVRO_EVENT["fields"][1:]]
+}
+
+
+def _of_kinds(value: Any) -> bytes:
+    """Return an event in Avro, whose bytes are in base64."""
+    after = dict(value["after"])
+    after["bytea"], after["byteas"] = b64decode(after["bytea"]), [b64decode(each) for each in after["byteas"]]
+    return avro({"before": None} | value | {"after": after}, EVENT_OF_KINDS)
+
+
+FORMS_OF_KINDS = {
+    "json": Json(DDL_OF_KINDS),
+    "avro": Form(
+        AVRO_EVENTS.key,
+        _of_kinds,
+        lambda spark: (AvroCodec.of(spark, json.dumps(EVENT_OF_KINDS)), AvroCodec.of(spark, json.dumps(AVRO_KEY))),
+    ),
+}
+
+
+def a_log(*events: tuple[str, int, dict[str, Any]], snapshot: str = "true") -> Log:
+    """Return a topic of one partition, with events of op, lsn and row; those with op r are of a snapshot."""
+    found = Log(1)
+    for op, lsn, after in events:
+        source = {"lsn": lsn, "snapshot": snapshot if op == "r" else "false"}
+        found.add(json.dumps({"id": after["id"]}), {"op": op, "after": after, "source": source})
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS_OF_KINDS)
+def test_value_of_each_type_is_taken_from_an_earlier_event_or_main(spark, form):
+    whole = {"id": 1} | {name: kind[0] for name, kind in KINDS.items()}
+    log = a_log(("c", 1, whole), ("u", 2, {"id": 1} | {name: kind[1] for name, kind in KINDS.items()}))
+
+    before = kept(spark, folded(spark, log, "debezium", [0], [1], None, FORMS_OF_KINDS[form]))
+    from_main = folded(spark, log, "debezium", [1], [2], before, FORMS_OF_KINDS[form])
+    from_event = folded(spark, log, "debezium", [0], [2], None, FORMS_OF_KINDS[form])
+
+    assert from_main.collect() == from_event.collect() == before.collect()
+    assert before.select("ints", "uuids").collect()[0] == ([1, 2], ["00112233"])
 
 
 def event(op: str, lsn: int, **row: Any) -> Record:

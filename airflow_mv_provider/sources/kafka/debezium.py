@@ -6,12 +6,24 @@ In JSON an event and its key are texts, whose parts are decoded. In Avro an even
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.exceptions import DefinitionError
@@ -34,9 +46,17 @@ from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
 from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
 from airflow_mv_provider.spark.causes.streams import RESTARTED
 
-_PLACEHOLDER = "__debezium_unavailable_value"
-# As a text, as bytes in base64, and as the only element of an array.
-_PLACEHOLDERS = (_PLACEHOLDER, "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==", f'["{_PLACEHOLDER}"]')
+# `unavailable.value.placeholder`, and what the connector makes of it for an array of uuid.
+_PLACEHOLDER, _AS_UUID = "__debezium_unavailable_value", "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+_AS_BASE64 = base64.b64encode(_PLACEHOLDER.encode()).decode()
+_AS_NUMBERS = tuple(_PLACEHOLDER.encode())  # of an array of int, bigint or date
+_AS_HSTORE = f'{{"{_PLACEHOLDER}":"{_PLACEHOLDER}"}}'
+# How they are spelt in JSON: of a text, of bytes, of each kind of array, of hstore; and what one of each has in it.
+_PLACEHOLDERS = (
+    *(_PLACEHOLDER, _AS_BASE64, _AS_HSTORE),
+    *(json.dumps(each, separators=(",", ":")) for each in ([_PLACEHOLDER], [_AS_BASE64], [_AS_UUID], _AS_NUMBERS)),
+)
+_IN_PLACEHOLDERS = (_PLACEHOLDER, _AS_BASE64, _AS_UUID, ",".join(map(str, _AS_NUMBERS)))
 # Spark takes single quotes, too, and a payload that is a text with JSON in it.
 _MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']|["']payload["']\s*:\s*["']"""
 _TEXTS = "map<string,string>"
@@ -93,7 +113,7 @@ def changes_of_json(
         .when(F.col("event.source").isNotNull() & F.col("source").isNull(), F.lit("its source is no JSON object"))
     )
     placeholders = F.map_filter(F.from_json(F.col("after"), _TEXTS), lambda _, value: value.isin(*_PLACEHOLDERS))
-    left_out = F.when(_may_have(F.col("after"), *_PLACEHOLDERS[:2]), F.map_keys(placeholders))
+    left_out = F.when(_may_have(F.col("after"), *_IN_PLACEHOLDERS), F.map_keys(placeholders))
     keyed = keys.keyed_by_text(seen, F.when(op != "t", F.col("key_text")), F.col("key"))
     key = _or_refused(broken, F.col("key_text"), F.col(KEY), continues=continues)
     marked = keyed.select(*_marks(key, left_out), "value", F.when(is_row, F.col("after")).alias("row_text"))
@@ -232,12 +252,23 @@ def _spread(found: DataFrame, row: Column, columns: StructType) -> DataFrame:
 
 
 def _is_left_out(value: Column, kind: DataType) -> Column:
+    text, data = F.lit(_PLACEHOLDER), F.encode(F.lit(_PLACEHOLDER), "UTF-8")
     match kind:
         case StringType():
-            return value == _PLACEHOLDER
+            return value.isin(_PLACEHOLDER, _AS_HSTORE)
         case BinaryType():
-            return value == F.encode(F.lit(_PLACEHOLDER), "UTF-8")
-    return (F.size(value) == 1) & (F.get(value, F.lit(0)) == _PLACEHOLDER)
+            return value == data
+        case ArrayType(elementType=StringType()):
+            return (F.size(value) == 1) & F.get(value, F.lit(0)).isin(_PLACEHOLDER, _AS_UUID)
+        case ArrayType(elementType=BinaryType()):
+            return (F.size(value) == 1) & (F.get(value, F.lit(0)) == data)
+        case ArrayType(elementType=IntegerType() | LongType()):
+            return value == F.array(*map(F.lit, _AS_NUMBERS)).cast(kind)
+        case ArrayType(elementType=DateType()):
+            return F.transform(value, F.unix_date) == F.array(*map(F.lit, _AS_NUMBERS))
+        case MapType(keyType=StringType(), valueType=StringType()):
+            return (F.size(value) == 1) & (F.try_element_at(value, text) == text)
+    return F.lit(False)
 
 
 def _fields_of(text: Column) -> Column:

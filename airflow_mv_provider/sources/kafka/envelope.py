@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from airflow_mv_provider.core.definition.identifier import quoted
 from airflow_mv_provider.sources.kafka.codec import Codec, decoded, problem, problem_of
@@ -226,10 +226,11 @@ def needed(value: Column, detail: str, kind: str) -> Column:
 
 
 def may_be_left_out(kind: DataType) -> bool:
-    """True if Debezium may leave out a value of this type that has not changed."""
-    return isinstance(kind, StringType | BinaryType) or (
-        isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
-    )
+    """True if Debezium may leave out a value of this type that has not changed.
+
+    A schema in JSON may read an array of whole numbers as one of any other type of number.
+    """
+    return isinstance(kind, StringType | BinaryType | ArrayType | MapType)
 
 
 def _spread(decoded: DataFrame, columns: StructType, name: str) -> DataFrame:
