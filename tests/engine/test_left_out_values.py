@@ -14,7 +14,7 @@ import pytest
 from airflow_mv_provider.exceptions import EventIncompleteError
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from tests.engine.folding import Log, folded, kept
-from tests.engine.record_forms import AVRO_EVENT, AVRO_EVENTS, AVRO_KEY, Form, Json, avro
+from tests.engine.record_forms import AVRO_EVENT, AVRO_EVENTS, AVRO_KEY, JSON, Form, Json, avro
 from tests.engine.streaming import shop
 from tests.kafka import Record
 
@@ -66,6 +66,7 @@ FORMS_OF_KINDS = {
         lambda spark: (AvroCodec.of(spark, json.dumps(EVENT_OF_KINDS)), AvroCodec.of(spark, json.dumps(AVRO_KEY))),
     ),
 }
+GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}
 
 
 def a_log(*events: tuple[str, int, dict[str, Any]], snapshot: str = "true") -> Log:
@@ -88,6 +89,21 @@ def test_value_of_each_type_is_taken_from_an_earlier_event_or_main(spark, form):
 
     assert from_main.collect() == from_event.collect() == before.collect()
     assert before.select("ints", "uuids").collect()[0] == ([1, 2], ["00112233"])
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_value_is_taken_from_what_follows_a_snapshot_and_not_from_it(spark, form):
+    """A transaction that was open at the snapshot wrote before it and comes after it; so is the order of rows."""
+    log = a_log(
+        ("c", 50, GOOD | {"v": "oldest"}),
+        ("r", 100, GOOD | {"v": "snapshot"}),
+        ("u", 90, GOOD | {"v": "newest"}),
+        ("u", 110, GOOD | {"v": LEFT_OUT, "n": "2.50"}),
+    )
+
+    found = folded(spark, log, "debezium", [0], log.ends, None, {"json": JSON, "avro": AVRO_EVENTS}[form])
+
+    assert [(str(row.n), row.v) for row in found.collect()] == [("2.50", "newest")]
 
 
 def event(op: str, lsn: int, **row: Any) -> Record:

@@ -35,7 +35,7 @@ from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
 UNAVAILABLE, SNAPSHOT, VALUE = "_mv_unavailable", "_mv_snapshot", "_mv_value"
-_NUM_SHOWN, _KEY = 60, "_mv_same_key"
+_NUM_SHOWN, _KEY, _STREAMED = 60, "_mv_same_key", "_streamed"
 # What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
@@ -148,35 +148,46 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     order = F.struct(LSN, PARTITION, OFFSET)
     names = [name for name in changes.columns if name not in (KEY, SNAPSHOT)]
     every = F.struct(*[F.col(quoted(name)) for name in (*names, SNAPSHOT)])
-    whole = F.max_by(every, order).alias("e")
-    streamed = F.max_by(every, F.when(F.col(SNAPSHOT).isNull(), order)).alias("s")
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
-    has = [
-        F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order).alias(f"_mv_order_{n}")
-        for n, name in enumerate(gaps)
-    ]
-    filled = [
-        F.max_by(F.struct(F.col(quoted(name)).alias("v")), f"_mv_order_{n}").alias(f"_mv_former_{n}")
-        for n, name in enumerate(gaps)
-    ]
+    formers = {name: f"_mv_former_{n}" for n, name in enumerate(gaps)}
+    has = {name: F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order) for name in gaps}
+    place = [F.col(name) for name in (PARTITION, OFFSET, SNAPSHOT)]
+    with_value = {name: F.struct(*place, F.col(quoted(name)).alias("v")) for name in gaps}
+    filling = [each for name in gaps for each in _newest(with_value[name], has[name], formers[name])]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
-    last = changes.select("*", *has).groupBy(KEY).agg(whole, streamed, snapshot_end, *filled, _same_key())
-    is_same_partition = F.col(f"s.{PARTITION}") == F.col(f"e.{PARTITION}")
-    follows = F.col(f"e.{SNAPSHOT}").isNotNull() & is_same_partition & (F.col(f"s.{OFFSET}") > F.col(f"e.{OFFSET}"))
-    last = last.withColumn("e", F.when(follows, F.col("s")).otherwise(F.col("e")))
-    lacks = [F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps]
+    last = changes.groupBy(KEY).agg(*_newest(every, order, "e"), snapshot_end, *filling, _same_key())
+    last = last.withColumn("e", _followed("e"))
+    lacks = {name: F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps}
     values = [
-        F.when(lacks[gaps.index(name)], F.col(f"_mv_former_{gaps.index(name)}.v"))
-        .otherwise(F.col(f"e.{quoted(name)}"))
-        .alias(name)
+        F.when(lacks[name], _followed(formers[name], ".v")).otherwise(F.col(f"e.{quoted(name)}")).alias(name)
         if name in gaps
         else F.col(f"e.{quoted(name)}")
         for name in names
         if name != UNAVAILABLE
     ]
-    left = [F.when(lacks[n] & F.col(f"_mv_former_{n}").isNull(), F.lit(name)) for n, name in enumerate(gaps)]
+    left = [F.when(lacks[name] & F.col(formers[name]).isNull(), F.lit(name)) for name in gaps]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
     return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, F.col(_KEY).alias(KEY))
+
+
+def _newest(value: Column, order: Column, name: str) -> list[Column]:
+    """Return two aggregates: the newest of some events by their order alone, and that without rows of snapshots."""
+    streamed = F.when(F.col(SNAPSHOT).isNull(), order)
+    return [F.max_by(value, order).alias(name), F.max_by(value, streamed).alias(f"{name}{_STREAMED}")]
+
+
+def _followed(name: str, field: str = "") -> Column:
+    """Return the newest of some events, of `_newest`: what follows a row of a snapshot in its partition is newer.
+
+    It is not a column of each gap: a filter is moved below these, and derives a constraint for each subset of them.
+
+    Args:
+        field: With a dot before it; empty for the whole event.
+    """
+    one, streamed = F.col(name), F.col(f"{name}{_STREAMED}")
+    is_same_partition = streamed[PARTITION] == one[PARTITION]
+    follows = one[SNAPSHOT].isNotNull() & is_same_partition & (streamed[OFFSET] > one[OFFSET])
+    return F.when(follows, F.col(f"{name}{_STREAMED}{field}")).otherwise(F.col(f"{name}{field}"))
 
 
 def _same_key() -> Column:
