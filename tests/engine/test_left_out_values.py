@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_mv_provider.exceptions import EventIncompleteError
+from airflow_mv_provider.sources.kafka import debezium, envelope, replay
 from airflow_mv_provider.sources.kafka.avro import AvroCodec
-from tests.engine.folding import Log, folded, kept
+from tests.engine.folding import Log, decoder, folded, kept
 from tests.engine.record_forms import AVRO_EVENT, AVRO_EVENTS, AVRO_KEY, JSON, Form, Json, avro
 from tests.engine.streaming import shop
 from tests.kafka import Record
@@ -104,6 +105,48 @@ def test_value_is_taken_from_what_follows_a_snapshot_and_not_from_it(spark, form
     found = folded(spark, log, "debezium", [0], log.ends, None, {"json": JSON, "avro": AVRO_EVENTS}[form])
 
     assert [(str(row.n), row.v) for row in found.collect()] == [("2.50", "newest")]
+
+
+@pytest.mark.parametrize(
+    ("events", "rows", "reason"),
+    [
+        ([("u", 10, GOOD | {"n": "x", "v": "new"}), ("u", 20, GOOD | {"v": LEFT_OUT})], [], "v is not in the event"),
+        (
+            [
+                ("u", 9, GOOD | {"v": "older"}),
+                ("u", 10, GOOD | {"n": "x", "v": "new"}),
+                ("u", 20, GOOD | {"v": LEFT_OUT}),
+            ],
+            [],
+            "v is not in the event",
+        ),
+        ([("u", 10, GOOD | {"n": "x", "v": LEFT_OUT}), ("u", 20, GOOD | {"v": LEFT_OUT})], ["main"], None),
+        (
+            [
+                ("u", 10, GOOD | {"n": "x", "v": "new"}),
+                ("u", 15, GOOD | {"v": "newer"}),
+                ("u", 20, GOOD | {"v": LEFT_OUT}),
+            ],
+            ["newer"],
+            None,
+        ),
+        ([("u", 10, GOOD | {"n": "x", "v": "new"}), ("u", 20, GOOD | {"v": "newest"})], ["newest"], None),
+        ([("u", 10, GOOD), ("u", 20, GOOD | {"n": "x", "v": LEFT_OUT})], [], "does not fit the schema"),
+    ],
+    ids=["main", "an earlier event", "left out in both", "a later event", "nothing is left out", "the last one is bad"],
+)
+def test_value_that_a_bad_event_may_have_had_is_not_taken_from_before_it(spark, events, rows, reason):
+    main = spark.createDataFrame([(1, None, "main", None)], JSON.codecs(spark)[0].columns)
+    log, codec = a_log(*events), JSON.codecs(spark)[0]
+    by = decoder(spark, codec.columns, JSON, ["id"])
+    changes = debezium.changes_of_json(log.frame(spark), codec, by, continues=True, keeps_bad=True)
+    found = envelope.with_keys_of_records(envelope.last_changes(changes, codec.columns), ["id"])
+
+    kept_bad = replay.rejected(found, ["id"]).collect()
+
+    assert [row.v for row in replay.all_rows(found, main, ["id"]).collect()] == rows
+    assert [(row.key, row.source_position) for row in kept_bad] == ([] if rows else [('{"id":1}', len(events) - 1)])
+    assert reason is None or reason in kept_bad[0].reason
 
 
 def event(op: str, lsn: int, **row: Any) -> Record:

@@ -122,11 +122,7 @@ def changes_of_json(
         return _spread(strict(rows, "r"), F.col("r"), codec.columns)
     why = F.col(problem_of("r"))
     is_bad = why.isNotNull()
-    bad = {
-        GONE: F.col(GONE) | is_bad,
-        UNAVAILABLE: F.when(is_bad, F.array().cast(_NO_NAMES)).otherwise(F.col(UNAVAILABLE)),
-        VALUE: F.col("value"),
-    }
+    bad = {GONE: F.col(GONE) | is_bad, VALUE: F.col("value")}
     return _spread(
         rows.withColumns({BAD: marked_bad(why, F.col("value"), has_key=True)} | bad), F.col("r"), codec.columns
     )

@@ -8,6 +8,7 @@ record has (`with_keys_of_records`).
 
 Debezium leaves out a large value that has not changed. It is taken from the latest earlier event of the key that has
 it; what none has is marked, and filled from main. That is why each event of Debezium is decoded, and not only the last.
+If the latest one that may have it cannot be decoded, nothing older takes its place, and the key is as bad as that one.
 
 Order: within a partition by offset. A key whose records lie in several partitions, because some were added or because
 it is spelt in several ways, is ordered by its records' times there; if the last ones have the same time, none is taken.
@@ -35,7 +36,7 @@ from airflow_mv_provider.spark.layout import columns as columns_of
 
 PARTITION, OFFSET, TIME = "_mv_partition", "_mv_offset", "_mv_time"
 UNAVAILABLE, SNAPSHOT, VALUE = "_mv_unavailable", "_mv_snapshot", "_mv_value"
-_NUM_SHOWN, _KEY, _STREAMED = 60, "_mv_same_key", "_streamed"
+_NUM_SHOWN, _KEY, _HIDDEN, _STREAMED = 60, "_mv_same_key", "_mv_hidden", "_streamed"
 # What a snapshot's first and last row of a table are marked with. An only row is marked as a last one.
 FIRST_ROWS, LAST_ROWS = ("first", "first_in_data_collection"), ("last", "last_in_data_collection")
 
@@ -150,14 +151,17 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     every = F.struct(*[F.col(quoted(name)) for name in (*names, SNAPSHOT)])
     gaps = [field.name for field in schema.fields if may_be_left_out(field.dataType)]
     formers = {name: f"_mv_former_{n}" for n, name in enumerate(gaps)}
-    has = {name: F.when(~F.col(GONE) & ~F.array_contains(UNAVAILABLE, name), order) for name in gaps}
-    place = [F.col(name) for name in (PARTITION, OFFSET, SNAPSHOT)]
+    # A bad event may have a value that nobody can read, unless it leaves the value out as well.
+    bad_at = F.when(F.col(BAD).isNotNull(), F.col(AT)) if BAD in changes.columns else F.lit(None).cast("string")
+    may_have = (~F.col(GONE)) | bad_at.isNotNull()
+    has = {name: F.when(may_have & ~F.array_contains(UNAVAILABLE, name), order) for name in gaps}
+    place = [*(F.col(name) for name in (PARTITION, OFFSET, SNAPSHOT)), bad_at.alias("bad_at")]
     with_value = {name: F.struct(*place, F.col(quoted(name)).alias("v")) for name in gaps}
     filling = [each for name in gaps for each in _newest(with_value[name], has[name], formers[name])]
     snapshot_end = F.max(F.when(F.col(SNAPSHOT).isin(*LAST_ROWS), F.col(LSN))).alias(SNAPSHOT_END)
     last = changes.groupBy(KEY).agg(*_newest(every, order, "e"), snapshot_end, *filling, _same_key())
     last = last.withColumn("e", _followed("e"))
-    lacks = {name: F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps}
+    lacks = {name: ~F.col(f"e.{GONE}") & F.array_contains(f"e.{UNAVAILABLE}", name) for name in gaps}
     values = [
         F.when(lacks[name], _followed(formers[name], ".v")).otherwise(F.col(f"e.{quoted(name)}")).alias(name)
         if name in gaps
@@ -167,7 +171,21 @@ def last_changes(changes: DataFrame, schema: StructType) -> DataFrame:
     ]
     left = [F.when(lacks[name] & F.col(formers[name]).isNull(), F.lit(name)) for name in gaps]
     unfilled = F.array_compact(F.array(*left)) if left else F.array().cast("array<string>")
-    return last.select(*values, unfilled.alias(UNFILLED), SNAPSHOT_END, F.col(_KEY).alias(KEY))
+    marks = [unfilled.alias(UNFILLED), F.col(SNAPSHOT_END), F.col(_KEY).alias(KEY)]
+    if BAD not in changes.columns:
+        return last.select(*values, *marks)
+    hidden = [
+        F.when(lacks[name], F.concat(F.lit(f"{name} is not in the event, and what may have it is bad: "), at))
+        for name, at in ((name, _followed(formers[name], ".bad_at")) for name in gaps)
+    ]
+    found = last.select(*values, *marks, F.coalesce(*hidden, F.lit(None).cast("string")).alias(_HIDDEN))
+    is_hidden = F.col(_HIDDEN).isNotNull()
+    as_bad = {
+        GONE: F.col(GONE) | is_hidden,
+        UNFILLED: F.when(~is_hidden, F.col(UNFILLED)).otherwise(F.array().cast("array<string>")),
+        BAD: F.coalesce(BAD, marked_bad(problem(F.col(_HIDDEN)), F.col(VALUE), has_key=True)),
+    }
+    return found.withColumns(as_bad).drop(_HIDDEN)
 
 
 def _newest(value: Column, order: Column, name: str) -> list[Column]:
