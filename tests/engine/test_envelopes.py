@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame
 from airflow_mv_provider.exceptions import EventError, EventIncompleteError, StreamRestartedError
 from airflow_mv_provider.sources.declared import declared
 from airflow_mv_provider.sources.kafka import envelope
+from airflow_mv_provider.sources.kafka.avro import AvroCodec
 from airflow_mv_provider.sources.kafka.replay import Cut
 from airflow_mv_provider.spark.errors import translated
 from tests.engine.folding import Log, cuts, folded, in_order, kept
-from tests.engine.record_forms import AVRO, AVRO_EVENTS, DDL, JSON
+from tests.engine.record_forms import AVRO, AVRO_EVENT, AVRO_EVENTS, DDL, JSON, Form, avro
 
 pytestmark = pytest.mark.slow
 
@@ -206,6 +207,52 @@ def test_row_of_a_snapshot_is_older_than_what_follows_it(spark, form):
 
 
 GOOD = {"id": 1, "n": "1.50", "v": "a", "tags": ["x"]}
+
+
+TABLES = [{"name": name, "type": ["null", "string"], "default": None} for name in ("db", "schema", "table")]
+EVENT_OF_TABLES = json.loads(json.dumps(AVRO_EVENT))
+EVENT_OF_TABLES["fields"][2]["type"]["fields"] += TABLES
+OF_TABLES = {
+    "json": JSON,
+    "avro": Form(
+        AVRO_EVENTS.key,
+        lambda value: avro({"before": None} | value, EVENT_OF_TABLES),
+        lambda spark: (AvroCodec.of(spark, json.dumps(EVENT_OF_TABLES)), AVRO_EVENTS.codecs(spark)[1]),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_alone"),
+    [("a", "b", False), ("b", "a", False), ("b", "b", True)],
+    ids=["before it", "after it", "one table"],
+)
+@pytest.mark.parametrize("form", OF_TABLES)
+def test_truncate_of_one_of_several_tables_is_refused(spark, form, before, after, is_alone):
+    """In a topic that several tables are routed to: it says nothing about rows of the others, which main has, too."""
+    database, draw = Database(random.Random(1), Log(1)), random.Random(1)
+    row, main = a_row(draw, 2), spark.createDataFrame([], declared(spark, DDL))
+
+    def of(table: str) -> dict[str, Any]:
+        return {"db": "shop", "schema": "public", "table": table}
+
+    database.event("c", 1, a_row(draw, 1), source=of(before))
+    database.event("t", None, None, source=of("b"))
+    cut = Cut(database.lsn, None, "shop.public.b")
+    database.event("c", 2, row, source=of(after))
+    log, how = database.log, OF_TABLES[form]
+
+    whole = folded(spark, log, "debezium", [0], log.ends, None, how)
+    again = folded(spark, log, "debezium", [0], log.ends, main, how, truncated=cut)
+
+    for found in (whole, again):
+        if is_alone:
+            assert rows_of(found) == expected([row])
+            continue
+        with pytest.raises(EventError, match=r"a TRUNCATE of shop\.public\.b .*, and shop\.public\.a is in the topic"):
+            rows_of(found)
+
+
 KEY = '{"id": 1}'
 
 

@@ -76,3 +76,24 @@ def test_events_are_not_read_to_know_their_columns(shop, at_point):
         shop.refresh()
 
     assert reached == ["staging"]
+
+
+@pytest.mark.in_test_all
+def test_truncate_of_another_table_of_the_topic_leaves_the_table_as_it_is(shop):
+    """Tables that are routed to one topic, such as partitions; the event of the other one was read before."""
+
+    def of(table: str, one: Record) -> Record:
+        key, value = one
+        names = {"db": "shop", "schema": "public", "table": table}
+        return key, value | {"source": value["source"] | names}
+
+    shop.send(of("part_1", event("c", 100, 1, "a")), of("part_2", event("c", 101, 2, "b")), partition=0)
+    shop.apply("debezium")
+    shop.refresh()
+    shop.send(of("part_2", event("t", 110)), partition=1)
+
+    with pytest.raises(EventError, match=r"a TRUNCATE of shop\.public\.part_2 .* shop\.public\.part_1 is in the topic"):
+        shop.refresh()
+
+    assert shop.rows == [(1, "a"), (2, "b")]
+    assert shop.lake.workspaces() == []

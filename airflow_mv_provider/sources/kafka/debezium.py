@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -43,7 +43,7 @@ from airflow_mv_provider.sources.kafka.envelope import (
     placed,
 )
 from airflow_mv_provider.sources.kafka.record_keys import KEY, KeyDecoder
-from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TRUNCATES, WRITTEN_MS, Cut
+from airflow_mv_provider.sources.kafka.replay import AT, BAD, GONE, LSN, TABLE, TRUNCATES, WRITTEN_MS, Cut, of_one_table
 from airflow_mv_provider.spark.causes.streams import RESTARTED
 
 # `unavailable.value.placeholder`, and what the connector makes of it for an array of uuid.
@@ -59,6 +59,7 @@ _PLACEHOLDERS = (
 _IN_PLACEHOLDERS = (_PLACEHOLDER, _AS_BASE64, _AS_UUID, ",".join(map(str, _AS_NUMBERS)))
 # Spark takes single quotes, too, and a payload that is a text with JSON in it.
 _MAY_TRUNCATE = r"""["']op["']\s*:\s*["']t["']|["']payload["']\s*:\s*["']"""
+_OF_TABLE = ("db", "schema", "table")  # in `source`
 _TEXTS = "map<string,string>"
 _NO_NAMES = "array<string>"
 
@@ -96,6 +97,7 @@ def changes_of_json(
         F.col("source.lsn").try_cast("bigint").alias("lsn"),
         F.col("source.snapshot").alias("snapshot"),
         F.col("source.ts_ms").try_cast("bigint").alias("ts_ms"),
+        _joined([F.col(f"source.{name}") for name in _OF_TABLE]).alias("table"),
     )
     seen = seen.select(
         "*",
@@ -146,10 +148,11 @@ def changes_of_avro(
     events = decoded(value, placed(records).where(F.col("value").isNotNull()), F.col("value"), "event")
     origin = F.struct(
         F.col("event.source.lsn").cast("bigint").alias("lsn"),
-        (F.col("event.source.snapshot") if _has_snapshot(value.columns) else F.lit(None))
+        (F.col("event.source.snapshot") if _has_text(value.columns, "snapshot") else F.lit(None))
         .cast("string")
         .alias("snapshot"),
         (F.col("event.source.ts_ms") if _has_time(value.columns) else F.lit(None)).cast("bigint").alias("ts_ms"),
+        _joined([F.col(f"event.source.{name}") for name in _OF_TABLE if _has_text(value.columns, name)]).alias("table"),
     )
     seen = events.select(
         "*", F.col("event.op").alias("op"), F.col("event.after").alias("after"), origin.alias("origin")
@@ -188,14 +191,26 @@ def _fields(of: StructType) -> Mapping[str, DataType]:
     return {field.name: field.dataType for field in of.fields}
 
 
-def _has_snapshot(event: StructType) -> bool:
+def _has_text(event: StructType, name: str) -> bool:
     source = _fields(event)["source"]
-    return isinstance(source, StructType) and isinstance(_fields(source).get("snapshot"), StringType)
+    return isinstance(source, StructType) and isinstance(_fields(source).get(name), StringType)
+
+
+def _joined(names: Sequence[Column]) -> Column:
+    """Return the parts of a name with dots between them; NULL if there is none."""
+    return F.nullif(F.concat_ws(".", *names), F.lit(""))
 
 
 def _not_before(seen: DataFrame, cut: Cut | None) -> DataFrame:
-    """Leave out older events, and those without a place: each was checked when it was read as a new one."""
-    return seen if cut is None else seen.where(F.col("origin.lsn") >= cut.lsn)
+    """Leave out older events, and those without a place: each was checked when it was read as a new one.
+
+    Raises:
+        EventError: While it runs, if one is of another table than the cut.
+    """
+    if cut is None:
+        return seen
+    truncated = F.lit(cut.table).cast("string")
+    return seen.where(of_one_table(F.col("origin.table"), truncated, F.col("origin.lsn") >= cut.lsn))
 
 
 def _has_time(event: StructType) -> bool:
@@ -237,6 +252,7 @@ def _marks(key: Column, left_out: Column) -> list[Column]:
         (op == "t").alias(TRUNCATES),
         F.col("origin.lsn").alias(LSN),
         F.when(op == "t", F.col("origin.ts_ms")).alias(WRITTEN_MS),
+        F.col("origin.table").alias(TABLE),
         F.when(op == "r", F.coalesce(F.col("origin.snapshot"), F.lit(""))).alias(SNAPSHOT),
         F.when(is_row, F.coalesce(left_out, nothing)).otherwise(nothing).alias(UNAVAILABLE),
     ]

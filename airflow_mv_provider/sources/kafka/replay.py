@@ -6,6 +6,7 @@
 An event is a row with marks: whether its key is gone, which of its values are missing and stay as main has them, and
 its place in the log. One that truncates ends all rows that are not newer than it. Main's rows do not have their place:
 a caller that has an event that truncates (`noticed_in`) passes the newer events too, also those that main has already.
+Nor do they have their table, so such an event is refused if several tables are seen to have events in the topic.
 
 If the table has an error table, an event that cannot be a row is marked as bad. Its key, if it has one, is gone.
 """
@@ -26,7 +27,7 @@ from airflow_mv_provider.spark.compare import corrections
 from airflow_mv_provider.spark.layout import any_null, columns, sql_of
 
 GONE, UNFILLED, LSN, TRUNCATES, AT = "_mv_gone", "_mv_unfilled", "_mv_lsn", "_mv_truncates", "_mv_at"
-WRITTEN_MS, SNAPSHOT_END = "_mv_written_ms", "_mv_snapshot_end"
+WRITTEN_MS, SNAPSHOT_END, TABLE = "_mv_written_ms", "_mv_snapshot_end", "_mv_table"
 BAD = "_mv_bad"
 _OF_BAD: dict[str, schema.Type] = {
     **{"source_file": "string", "source_position": "long", "record": "string", "rule": "string", "reason": "string"},
@@ -39,6 +40,7 @@ _TYPES: dict[str, schema.Type] = {
     TRUNCATES: "boolean",
     WRITTEN_MS: "long",
     SNAPSHOT_END: "long",
+    TABLE: "string",
     AT: "string",
     BAD: {
         "type": "struct",
@@ -54,10 +56,12 @@ class Cut:
 
     lsn        : its place in the log
     written_ms : when the database wrote it, by its own clock; None if the event does not say
+    table      : of the database, with its schema; None if the event does not say
     """
 
     lsn: int
     written_ms: int | None = None
+    table: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,7 @@ def noticed_in(events: DataFrame) -> Noticed:
     """
     if TRUNCATES not in events.columns:
         return Noticed()
-    last = F.max(F.when(F.col(TRUNCATES), F.struct(LSN, WRITTEN_MS)))
+    last = F.max(F.when(F.col(TRUNCATES), F.struct(LSN, WRITTEN_MS, TABLE)))
     ((cut, snapshot_end),) = events.agg(last, F.max(SNAPSHOT_END)).collect()
     return Noticed(None if cut is None else Cut(*cut), snapshot_end)
 
@@ -183,8 +187,19 @@ def _alive(events: DataFrame, truncations: DataFrame | None = None) -> DataFrame
     if TRUNCATES not in events.columns:
         return events.where(~F.col(GONE))
     left = events.join(F.broadcast(_cut(events if truncations is None else truncations)), F.lit(True))
-    is_newer = F.col(_CUT).isNull() | (F.col(LSN) > F.col(_CUT))
-    return left.where(~F.col(GONE) & ~F.col(TRUNCATES) & is_newer).drop(_CUT)
+    is_newer = F.col(_CUT).isNull() | (F.col(LSN) > F.col(_CUT)[LSN])
+    is_alive = of_one_table(F.col(TABLE), F.col(_CUT)[TABLE], ~F.col(GONE) & is_newer)
+    return left.where(~F.col(TRUNCATES) & is_alive).drop(_CUT)
+
+
+def of_one_table(table: Column, truncated: Column, value: Column) -> Column:
+    """Return a value, or raise where an event is of another table than the one that is truncated.
+
+    truncated : NULL if none is, or its name is not known
+    """
+    detail = F.concat(F.lit("a TRUNCATE of "), truncated, F.lit(" is not of all rows, and "), table)
+    raised = refused(BAD_EVENT, F.col(AT), F.concat(detail, F.lit(" is in the topic, too")))
+    return F.when(table != truncated, raised.cast("boolean")).otherwise(value)
 
 
 def _untruncated(rows: DataFrame, events: DataFrame) -> DataFrame:
@@ -194,8 +209,8 @@ def _untruncated(rows: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _cut(events: DataFrame) -> DataFrame:
-    """Return one row: the place of the last event that truncates; NULL if there is none."""
-    return events.agg(F.max(F.when(F.col(TRUNCATES), F.col(LSN))).alias(_CUT))
+    """Return one row: the place and the table of the last event that truncates; NULL if there is none."""
+    return events.agg(F.max(F.when(F.col(TRUNCATES), F.struct(LSN, TABLE))).alias(_CUT))
 
 
 def _keys(events: DataFrame, key: Sequence[str]) -> DataFrame:
