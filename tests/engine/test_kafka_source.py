@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import traceback
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -177,6 +178,39 @@ def test_records_removed_before_they_were_read_end_the_refresh(shop):
     assert counts(reloaded)[1:] == (1, 0, 2)
     assert counts(shop.refresh()) == ("incremental", 1, 0, 0)
     assert shop.rows == [(4, "d"), (5, "e")]
+
+
+@pytest.mark.in_test_all
+@pytest.mark.parametrize("config", [{}, {"cleanup_policy": "compact", "delete_retention_ms": "60000"}], ids=str)
+def test_topic_that_keeps_deletes_long_enough_goes_on(shop, config):
+    shop = replace(shop, topic=shop.broker.topic(**config))
+    shop.send(row(1, "a"), row(2, "b"))
+    shop.apply()
+    shop.refresh()
+    shop.send(row(1, None))
+
+    shop.refresh()
+
+    assert shop.rows == [(2, "b")]
+
+
+def test_compacted_topic_whose_deletes_may_be_gone_ends_the_refresh(shop):
+    """Compaction removes them without moving the topic's start."""
+    shop = replace(shop, topic=shop.broker.topic(cleanup_policy="compact", delete_retention_ms="1"))
+    shop.send(row(1, "a"), row(2, "b"))
+    shop.apply(source={"complete": True})
+    shop.refresh()
+    idle = shop.refresh()
+    shop.send(row(1, None))
+
+    with pytest.raises(StreamGoneError, match=r"retention\.ms=1: .* partition 0 between 2, .* and 3 are older"):
+        shop.refresh()
+    before = shop.rows
+    shop.refresh(reload=True)
+
+    assert idle.outcome == Outcome.NOTHING_TO_DO
+    assert before == [(1, "a"), (2, "b")]
+    assert shop.rows == [(2, "b")]
 
 
 @pytest.mark.in_test_all

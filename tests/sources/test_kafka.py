@@ -23,6 +23,7 @@ from airflow_mv_provider.sources.kafka.frontier import (
     Order,
     Span,
     check_continues,
+    check_deletes_kept,
     check_kept,
     compared,
     num_offsets,
@@ -213,6 +214,22 @@ def test_records_removed_before_they_were_read_are_named():
 
     with pytest.raises(StreamGoneError, match="begins at offset 11 of partition 0, after 10"):
         check_kept("shop.orders", spans(AT, until), (11, 0, 7))
+
+
+def test_deletes_that_compaction_may_have_removed_before_they_were_read_are_named():
+    wanted = spans(AT, replace(AT, offsets=(20, 0, 9)))
+    check_deletes_kept("shop.orders", wanted, (10, 0, 7), 1000)
+
+    with pytest.raises(StreamGoneError, match=r"retention\.ms=1000: .* partition 2 between 7, .* and 8 are older"):
+        check_deletes_kept("shop.orders", wanted, (10, 0, 8), 1000)
+
+
+def test_moment_at_which_a_topic_was_asked_is_stored_and_changes_nothing():
+    asked = replace(AT, at_ms=1_700_000_000_000)
+
+    assert asked == AT
+    assert KafkaFrontier.from_json(asked.to_json()).at_ms == asked.at_ms
+    assert KafkaFrontier.from_json(AT.to_json()).at_ms is None
 
 
 _OFFSETS = st.lists(st.integers(0, 50), min_size=1, max_size=4).map(tuple)

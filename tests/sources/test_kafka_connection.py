@@ -21,7 +21,7 @@ from airflow_mv_provider.exceptions import (
     UnsafeLocationError,
 )
 from airflow_mv_provider.sources.credentials import Credentials, confined_to, of_environment
-from airflow_mv_provider.sources.kafka.client import commit, inspect
+from airflow_mv_provider.sources.kafka.client import commit, deletes_kept_ms, inspect
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from scripts.kafka_server import KafkaServer
 from scripts.ports import free_port
@@ -145,6 +145,20 @@ def test_cluster_with_a_login_is_asked_with_it(broker, password):
         with pytest.raises(SourceDeniedError, match="refuses") as caught:
             inspect(cluster, name, 10)
         assert password not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "kept_ms"),
+    [
+        ({}, None),
+        ({"cleanup_policy": "compact"}, 86_400_000),
+        ({"cleanup_policy": "compact,delete", "delete_retention_ms": "7"}, 7),
+    ],
+    ids=["deleted by age", "compacted", "both"],
+)
+def test_how_long_deletes_are_kept_is_known_of_compacted_topics(broker, config, kept_ms):
+    assert deletes_kept_ms(open_to(broker), broker.topic(**config), 10) == kept_ms
 
 
 @pytest.mark.parametrize("is_silent", [False, True])

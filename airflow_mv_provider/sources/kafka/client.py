@@ -65,13 +65,13 @@ def inspect(cluster: Cluster, topic: str, timeout_s: float) -> Found:
         if str(described.topic_id) == str(Uuid(0, 0)):
             problem = f"its cluster gives {topic} no id, so that nothing would show that the topic was made again."
             raise ConnectionUnknownError("source", problem, hint="Topics have ids since Kafka 2.8.")
-        num = len(described.partitions)
+        num, at_ms = len(described.partitions), round(time.time() * 1000)
         # The ends last: what is there at the end was there at the beginning, or is found to be gone before it is read.
         first: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
         last: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         low = _offsets(_listed(admin, topic, num, first, timeout_s, is_stable=False))
         end = _offsets(_listed(admin, topic, num, last, timeout_s))
-    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end), low)
+    return Found(KafkaFrontier(str(identity.cluster_id), topic, str(described.topic_id), end, at_ms=at_ms), low)
 
 
 def bounded(
@@ -96,6 +96,28 @@ def offsets_at(cluster: Cluster, topic: str, moment_ms: int, until: Sequence[int
     """
     with _asking(cluster, topic, timeout_s) as admin:
         return _first_at(admin, topic, until, timeout_s)(moment_ms)
+
+
+def deletes_kept_ms(cluster: Cluster, topic: str, timeout_s: float) -> int | None:
+    """Return for how long a compacted topic keeps records that delete; None if it is not, or nobody may know.
+
+    cost   : two round trips
+    raises : as `inspect`
+    """
+    with _asking(cluster, topic, timeout_s) as admin:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            found = _answer(admin.describe_configs([asked], request_timeout=timeout_s)[asked], timeout_s)
+        except KafkaException as error:
+            if "AUTHORIZATION_FAILED" in error.args[0].name():
+                return None
+            raise
+    if "compact" not in found["cleanup.policy"].value:
+        return None
+    return int(found["delete.retention.ms"].value)
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[str, Sequence[int]], timeout_s: float) -> None:

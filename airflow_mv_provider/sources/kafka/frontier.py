@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -33,6 +33,8 @@ class KafkaFrontier(Frontier):
     offsets           : by partition, the first offset that is not read; a partition that is added later begins at 0
     begin             : by partition, where reading begins; None continues from the last publish
     value_schema, key_schema : what the definition's schema files have, so that a retry decodes as the first attempt
+    at_ms             : a time at which no record after the offsets was written yet; None if that is not known. A topic
+                        is in the same state whenever it is asked
     """
 
     type = "kafka"
@@ -44,6 +46,7 @@ class KafkaFrontier(Frontier):
     begin: tuple[int, ...] | None = None
     value_schema: str | None = None
     key_schema: str | None = None
+    at_ms: int | None = field(default=None, compare=False)
 
     @property
     def continues(self) -> bool:
@@ -65,8 +68,8 @@ class KafkaFrontier(Frontier):
         """See `Frontier`."""
         found: dict[str, Any] = {"type": self.type, "cluster": self.cluster, "topic": self.topic}
         found |= {"topic_id": self.topic_id, "offsets": list(self.offsets)}
-        schemas = {"value_schema": self.value_schema, "key_schema": self.key_schema}
-        found |= {name: text for name, text in schemas.items() if text is not None}
+        more = {"value_schema": self.value_schema, "key_schema": self.key_schema, "at_ms": self.at_ms}
+        found |= {name: value for name, value in more.items() if value is not None}
         return found | {"begin": None if self.begin is None else list(self.begin)}
 
     @classmethod
@@ -76,7 +79,7 @@ class KafkaFrontier(Frontier):
         return cls(
             *(stored["cluster"], stored["topic"], stored["topic_id"], tuple(stored["offsets"])),
             None if begin is None else tuple(begin),
-            *(stored.get("value_schema"), stored.get("key_schema")),
+            *(stored.get("value_schema"), stored.get("key_schema"), stored.get("at_ms")),
         )
 
     def from_start(self, lows: Sequence[int]) -> KafkaFrontier:
@@ -170,6 +173,23 @@ def check_kept(topic: str, wanted: Sequence[Span], lows: Sequence[int]) -> None:
             problem = (
                 f"{topic} begins at offset {lows[span.partition]} of partition {span.partition}, after"
                 f" {span.start}, where the last publish ended: records were removed before they were read."
+            )
+            raise StreamGoneError("source", problem)
+
+
+def check_deletes_kept(topic: str, wanted: Sequence[Span], kept: Sequence[int], kept_ms: int) -> None:
+    """Check that compaction has removed no delete before it was read. It removes them without moving the start.
+
+    kept    : by partition, the first offset of a record that is younger than deletes are kept
+    kept_ms : for how long they are
+    raises  : StreamGoneError
+    """
+    for span in wanted:
+        if span.start < kept[span.partition]:
+            problem = (
+                f"{topic} is compacted, with delete.retention.ms={kept_ms}: records of partition {span.partition}"
+                f" between {span.start}, where the last publish ended, and {kept[span.partition]} are older than that,"
+                " so deletes may have been removed before they were read."
             )
             raise StreamGoneError("source", problem)
 

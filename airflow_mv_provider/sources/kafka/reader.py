@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from airflow_mv_provider.core.strategy import Determinism
 from airflow_mv_provider.exceptions import DefinitionError, SourceChangedError, StreamRestartedError
 from airflow_mv_provider.sources.credentials import Credentials
 from airflow_mv_provider.sources.kafka import envelope, record_keys, replay, schema_files
-from airflow_mv_provider.sources.kafka.client import Found, bounded, inspect, last_time_ms, offsets_at
+from airflow_mv_provider.sources.kafka.client import Found, bounded, deletes_kept_ms, inspect, last_time_ms, offsets_at
 from airflow_mv_provider.sources.kafka.cluster import SECRET_OPTIONS, cluster_of
 from airflow_mv_provider.sources.kafka.codecs import Codecs
 from airflow_mv_provider.sources.kafka.frontier import (
@@ -34,6 +35,7 @@ from airflow_mv_provider.sources.kafka.frontier import (
     Order,
     Span,
     check_continues,
+    check_deletes_kept,
     check_kept,
     compared,
     num_offsets,
@@ -116,7 +118,23 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
         """
         assert isinstance(since, KafkaFrontier), "the definition has changed, which is checked before"
         check_continues(since, until)
-        check_kept(self._source.topic, spans(since, until), self._known.lows)
+        wanted = spans(since, until)
+        check_kept(self._source.topic, wanted, self._known.lows)
+        if wanted and self._source.envelope != "none" and since.at_ms is not None:
+            self._check_deletes_kept(since.at_ms, until, wanted)
+
+    def _check_deletes_kept(self, at_ms: int, until: KafkaFrontier, wanted: Sequence[Span]) -> None:
+        """Check that no delete was removed that came after the last publish; not where the login may not know.
+
+        A publish that is younger than deletes are kept has none after it that is older. After another one only a place
+        without young records can have lost one.
+        """
+        topic, timeout_s = self._source.topic, self._source.read_timeout
+        kept_ms, now_ms = deletes_kept_ms(self._cluster, topic, timeout_s), round(time.time() * 1000)
+        if kept_ms is None or now_ms - at_ms <= kept_ms:
+            return
+        kept = offsets_at(self._cluster, topic, now_ms - kept_ms, until.offsets, timeout_s)
+        check_deletes_kept(topic, wanted, kept, kept_ms)
 
     def bounded(self, since: Frontier | None, until: KafkaFrontier) -> KafkaFrontier:
         """Return the state up to which at most `max_records` are read; see `SourceReader`.
@@ -130,7 +148,8 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
         starts = starts_of(since, until)
         timeout_s = self._source.read_timeout
         ends = bounded(self._cluster, self._source.topic, starts, until.offsets, most, timeout_s)
-        found = replace(until, offsets=ends)
+        # What is left was written before `until` was found.
+        found = replace(until, offsets=ends, at_ms=None if since is None else since.at_ms)
         taken = num_offsets(spans(since, found))
         if taken < num:
             self.note = f"this refresh takes {taken} of {num} new records, and the next one goes on from there"
