@@ -402,7 +402,7 @@ def test_units_of_a_union_in_a_union_are_cast_as_its_rows_are(views):
     views.change("UPDATE {customers} SET name = concat('2026-01-', lpad(customer_id + 1, 2, '0'), ' 10:00:00')")
     views.of(
         "SELECT name AS at FROM customers UNION SELECT day FROM orders WHERE order_id < 0"
-        " UNION ALL SELECT CAST('2030-01-01' AS TIMESTAMP) AS at FROM lines WHERE line_id = 1",
+        " UNION ALL SELECT CAST(date_add(DATE '2030-01-01', int(line_id)) AS TIMESTAMP) AS at FROM lines",
         ["at"],
     )
     views.change("UPDATE {customers} SET name = '2026-02-01 11:00:00' WHERE customer_id = 1")
