@@ -383,16 +383,35 @@ def test_units_are_found_whose_values_python_would_carry_as_others(views, statem
     assert main == query
 
 
-def test_text_that_the_feed_shows_as_another_is_read_from_the_table(views):
-    views.change("UPDATE {customers} SET name = CAST(X'41FF' AS STRING) WHERE customer_id = 3")
-    views.of("SELECT name, sum(region) AS s FROM customers GROUP BY name", ["name"])
-    views.change("UPDATE {customers} SET region = region + 1 WHERE customer_id = 3")
+@pytest.mark.parametrize(
+    ("statement", "change", "sql", "columns"),
+    [
+        pytest.param(
+            "UPDATE {customers} SET name = CAST(X'41FF' AS STRING) WHERE customer_id = 3",
+            "UPDATE {customers} SET region = region + 1 WHERE customer_id = 3",
+            "SELECT name, sum(region) AS s FROM customers GROUP BY name",
+            "hex(name), s",
+            id="texts that are no UTF-8",
+        ),
+        pytest.param(
+            "INSERT INTO {orders} VALUES (1000, 1, DATE '1582-10-07')",
+            "UPDATE {orders} SET customer_id = 2 WHERE order_id = 1000",
+            "SELECT day, sum(customer_id) AS s FROM orders GROUP BY day",
+            "string(day), s",
+            id="days that Java's older calendar lacks",
+        ),
+    ],
+)
+def test_values_that_the_feed_shows_as_others_are_read_from_the_table(views, statement, change, sql, columns):
+    views.change(statement)
+    views.of(sql, [sql.split(" ")[1].rstrip(",")])
+    views.change(change)
 
     report = views.lake.refresh(strategy="incremental")
 
     assert report.strategy != "incremental"
     assert "changes cannot be read" in report.reason
-    main, query = _texts(views, "hex(name), s")
+    main, query = _texts(views, columns)
     assert main == query
 
 

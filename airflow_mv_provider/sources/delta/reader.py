@@ -45,7 +45,7 @@ _MAX_COMMITS = 10_000  # commits that are read one by one; with more of them, re
 _MARGIN = 10  # commits that the probe reads; also the extra commits read for those made after the probe
 _OTHER_COLUMNS = "its columns have changed since the last publish"
 _FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
-_REPLACED = "\ufffd"
+_STAND_INS = {"string": "\ufffd", "date": "1582-10-15"}  # what a feed shows for other values, by type
 
 
 class DeltaReader(SourceReader[DeltaSource, DeltaFrontier]):
@@ -247,16 +247,22 @@ def commit_at(spark: SparkSession, table: TableRef, version: int) -> str | None:
 
 
 def _checked(rows: DataFrame) -> DataFrame:
-    """Return rows of a change data feed; reading them fails where one may have had another text.
+    """Return rows of a change data feed; reading them fails where one may have had another value.
 
-    Delta makes Java's texts of them, in which U+FFFD stands for bytes that are no UTF-8; in the table they are kept.
+    Delta makes Java's older objects of them: U+FFFD stands for bytes that are no UTF-8, and the first day of the
+    Gregorian calendar for the ten before it, which that class lacks. The table keeps both.
     """
-    of_text = [c.name for c in rows.schema if "string" in c.dataType.simpleString() and c.name not in _FEED_COLUMNS]
-    replaced = [F.col(quoted(name)).cast("string").contains(_REPLACED) for name in of_text]
-    if not replaced:
+    doubtful = [
+        F.col(quoted(c.name)).cast("string").contains(value)
+        for c in rows.schema
+        for kind, value in _STAND_INS.items()
+        if kind in c.dataType.simpleString() and c.name not in _FEED_COLUMNS
+    ]
+    if not doubtful:
         return rows
-    raised = F.raise_error(F.lit("its change data feed has U+FFFD, which may stand for bytes that are no UTF-8"))
-    return rows.where(F.when(reduce(Column.__or__, replaced), raised.cast("boolean")).otherwise(F.lit(True)))
+    values = "U+FFFD, which may stand for bytes that are no UTF-8, or 1582-10-15, which may stand for a day before it"
+    raised = F.raise_error(F.lit(f"its change data feed has {values}"))
+    return rows.where(F.when(reduce(Column.__or__, doubtful), raised.cast("boolean")).otherwise(F.lit(True)))
 
 
 @contextmanager
