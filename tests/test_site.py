@@ -45,6 +45,7 @@ def text(site: Path, page: str) -> str:
     return (site / page / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_reference_has_all_that_is_public(site: Path) -> None:
     listed = yaml.safe_load((ROOT / ".airflow-registry.yaml").read_text(encoding="utf-8"))

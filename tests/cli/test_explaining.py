@@ -85,6 +85,7 @@ def shop(amv, spark):
     return amv
 
 
+@pytest.mark.in_test_all
 def test_explain_names_what_keeps_a_query_from_being_incremental_and_what_to_write(shop):
     said = shop("explain", shop.file(TABLES))
 

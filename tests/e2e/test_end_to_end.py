@@ -95,6 +95,7 @@ def test_the_form_refreshes_what_was_chosen_and_history_says_who(stack, filled, 
     page.close()
 
 
+@pytest.mark.in_test_all
 def test_progress_is_seen_to_move_after_a_click(stack, filled, window):
     rows = stack.write("sales", sales("3"))
     page = window.new_page()

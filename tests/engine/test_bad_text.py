@@ -22,6 +22,7 @@ from tests.engine.refusing import HEADER, csv, refused
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_test_all
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("content", "error", "parts"),
@@ -61,6 +62,7 @@ def test_byte_order_mark_is_not_part_of_the_first_name(lake):
     assert lake.rows("orders") == [(1, "a")]
 
 
+@pytest.mark.in_test_all
 def test_paths_with_glob_and_comma_are_read_as_they_are(lake):
     folder = lake.root / "raw/csv"
     folder.mkdir(parents=True)

@@ -58,6 +58,7 @@ def table(lake):
     return lake
 
 
+@pytest.mark.in_test_all
 def test_source_is_not_read_as_a_whole(table, monkeypatch):
     read = []
     opened = changed_files._Reading._opened

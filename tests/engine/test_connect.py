@@ -199,6 +199,7 @@ def test_tasks_of_airflow_work_on_the_server(client):
     assert client.is_equal()
 
 
+@pytest.mark.in_test_all
 def test_files_and_a_query_and_bad_input(client):
     documents = client.root / "wh/raw/documents"
     documents.mkdir(parents=True)

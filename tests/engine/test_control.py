@@ -248,7 +248,7 @@ def test_maintenance_forgets_refreshes_that_ended_long_ago(lake, clock):
     assert lake.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("is_abandoned", [False, True])
 @pytest.mark.parametrize("point", ["staging.before", "seal.after", "publish.after"])
 def test_owner_that_a_person_says_is_dead_is_followed_at_once(table, at_point, point, is_abandoned):

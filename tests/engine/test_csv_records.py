@@ -64,6 +64,7 @@ def test_line_of_white_space_in_one_column_is_its_value_or_refused(read, line, a
         read(content, "v STRING")
 
 
+@pytest.mark.in_test_all
 def test_only_empty_lines_are_skipped_and_positions_count_records(lake):
     """The record of two empty values is the third one; the error table has the place of the fourth."""
     (lake.root / "raw").mkdir()

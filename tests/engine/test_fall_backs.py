@@ -41,6 +41,7 @@ def one_cut(files: list[Path]) -> None:
 HARMS: dict[str, Callable[[list[Path]], None]] = {"gone": gone, "one gone": one_gone, "one cut": one_cut}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("size", ["small", LARGE])
 @pytest.mark.parametrize("partition_by", [[], pytest.param(["p"], marks=REST)], ids=["flat", "parts"])
 @pytest.mark.parametrize("harm", ["one gone", pytest.param("gone", marks=REST), pytest.param("one cut", marks=REST)])

@@ -289,11 +289,10 @@ def test_foreign_write_beside_a_refresh_that_keeps_them(table: Any, at_point: An
 @pytest.mark.parametrize(
     "content",
     [
-        "others",
         b"no Parquet",
-        *(pytest.param(each, marks=REST) for each in (None, b"", b"PAR1 garbage PAR1", "twice", "short")),
+        *(pytest.param(each, marks=REST) for each in ("others", None, b"", b"PAR1 garbage PAR1", "twice", "short")),
     ],
-    ids=["of other rows", "text", "gone", "empty", "bad", "twice", "cut"],
+    ids=["text", "of other rows", "gone", "empty", "bad", "twice", "cut"],
 )
 def test_damaged_fingerprints_cost_time_and_no_row(table: Any, content: Any, spark: Any) -> None:
     change(table, "UPDATE {t} SET v = 'x' WHERE id = 5", "DELETE FROM {t} WHERE id = 6")
@@ -422,6 +421,7 @@ def test_only_those_of_partitions_that_differ_have_to_fit(lake: Any, monkeypatch
     assert len(kept(lake).fingerprints) > 1  # a layer more: those below are still right
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("partition_by", [[], pytest.param(["p"], marks=REST)], ids=["flat", "parts"])
 def test_main_is_overwritten_only_if_a_sample_shows_that_most_rows_differ(
     lake: Any, partition_by: list[str], monkeypatch: Any

@@ -114,6 +114,7 @@ def test_column_that_files_and_folders_have_is_the_files(lake):
     assert lake.rows() == [(1, "v1")]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("format_", ["csv", pytest.param("parquet", marks=pytest.mark.in_test_all)])
 def test_a_file_that_is_in_no_such_folder_is_an_error_and_has_no_empty_value(lake, format_):
     write(lake, format_, "zip=01001", 1)

@@ -44,6 +44,7 @@ def is_the_query(lake: Any, sql: str) -> None:
     lake.spark.catalog.dropTempView("o")
 
 
+@pytest.mark.in_test_all
 def test_filter_follows_the_changes_of_its_input(lake):
     of(lake, FILTER)
     change(

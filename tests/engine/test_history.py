@@ -66,6 +66,7 @@ def test_each_strategy_writes_the_rows_that_changed(lake, strategy):
         check(lake, log)
 
 
+@pytest.mark.in_test_all
 def test_parts_that_are_published_one_after_the_other_are_one_write(lake):
     lake.write("SELECT id, id % 3 AS n, 'a' AS v FROM range(9)")
     lake.apply(history=True, partition_by=["n"], key=["id", "n"], publish="progressive", chunk_rows=1)
@@ -105,6 +106,7 @@ def test_a_history_that_is_switched_on_begins_with_the_rows_that_are_there(lake)
     check(lake, Log())
 
 
+@pytest.mark.in_test_all
 def test_what_happened_while_it_was_off_is_one_change_and_the_report_says_so(kept):
     log = Log()
     log.publish(rows(kept))

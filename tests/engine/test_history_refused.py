@@ -46,7 +46,7 @@ def test_a_history_that_cannot_be_kept_leaves_the_table_alone(lake, history, cha
     assert lake.refresh().outcome is Outcome.PUBLISHED
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("harm", ["dropped", "another table", "files", "other columns"])
 def test_a_history_that_is_gone_or_another_one_is_an_error(kept, harm):
     place = kept.root / "orders__history"

@@ -47,7 +47,7 @@ def test_sensitive_values_are_hashed_in_versions_that_are_shown(kept):
     assert (found.row["n"], found.row["v"] == "b", found.row["id"] == 2) == (1, False, False)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("harm", ["update", "delete", "insert", "overlap", "table"])
 def test_an_audit_compares_the_history_and_its_repair_mends_current_versions(kept, harm):
     put(kept, STATES[1])
@@ -83,6 +83,7 @@ def test_an_audit_compares_the_history_and_its_repair_mends_current_versions(kep
         assert not kept.refresher().audit("orders", kept.caller()).is_drift
 
 
+@pytest.mark.in_test_all
 def test_versions_that_ended_long_ago_are_shed(kept):
     kept.apply(history={"keep": "30d"}, guards=GUARDS)
     for state in STATES[1:3]:

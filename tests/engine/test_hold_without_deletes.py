@@ -232,6 +232,7 @@ def test_every_kind_of_refresh(lake, request_):
     held(lake)
 
 
+@pytest.mark.in_test_all
 def test_deletes_are_left_out_also_where_most_rows_differ(lake, monkeypatch):
     """Overwriting main would be cheaper, and would delete."""
     monkeypatch.setattr(cost, "_WORTH", -1e9)

@@ -34,6 +34,7 @@ def error(number: int, offset: int, partition: int = 0) -> tuple[Any, ...]:
     return f"/{partition}", offset, NO_NUMBER % number, "corrupt_record", f'{{"id":{number}}}'
 
 
+@pytest.mark.in_test_all
 def test_key_is_in_the_error_table_until_a_good_record_comes(shop):
     """The first refresh fails without an error table; with one the topic goes on where it was."""
     shop.apply()

@@ -13,6 +13,7 @@ from tests.engine.holding import decide, held
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.in_test_all
 def test_guards_count_what_an_overwrite_without_a_column_deletes(lake, at_point):
     lake.write("SELECT id, 'a' AS v, 'x' AS gone FROM range(100)")
     lake.apply(schema_policy="add", on_lost_column="drop", guards={"max_deleted_fraction": 0.1})

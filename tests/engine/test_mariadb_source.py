@@ -471,6 +471,7 @@ _SETTINGS = [
 ]
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("place", ["server", "login"])
 @pytest.mark.parametrize("setting", _SETTINGS)
 @pytest.mark.sample("padded-login")

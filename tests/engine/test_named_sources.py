@@ -31,6 +31,7 @@ def obstacles(lake: Any) -> str:
     return "; ".join(each.why or "" for each in lake.refresher().plan("orders").estimates)
 
 
+@pytest.mark.in_test_all
 def test_table_is_kept_equal_to_a_table_of_the_catalog(named):
     lake = named.lake
     assert lake.refresh().outcome is Outcome.PUBLISHED

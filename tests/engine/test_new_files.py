@@ -227,6 +227,7 @@ def test_rows_are_copied_only_if_some_have_changed(folder, at_point):
     holds(folder, A, B | {101: "w"})
 
 
+@pytest.mark.in_test_all
 def test_corrected_file_is_read_alone(folder):
     """What it has lost is found by the keys of all files."""
     put(folder, "b.csv", {100: "x", 101: "other"})

@@ -103,6 +103,7 @@ def test_guards_judge_before_the_first_commit(table):
     assert len(commits(table)) == 2
 
 
+@pytest.mark.in_test_all
 def test_guards_judge_the_whole_difference_in_a_later_round_too(table, at_point):
     """The other writer's commit makes all chunks be compared again, before any is in main; the first deletes little."""
     before = table.rows()

@@ -82,6 +82,7 @@ def test_a_read_only_refresh_tells_what_it_would_do(table):
     assert report.reason.startswith("a check would refuse: references customer: 1 row breaks")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize(
     ("references", "said"),
     [

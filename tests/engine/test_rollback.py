@@ -65,6 +65,7 @@ def test_main_is_as_it_was_and_stays_so_until_the_table_is_resumed(table):
     assert table.refresh().outcome is Outcome.NOTHING_TO_DO
 
 
+@pytest.mark.in_test_all
 def test_an_old_version_is_read_as_long_as_its_files_are_there(table, crash_at):
     """By default Delta refuses it by its age: so a rollback, and a refresh that is resumed long after its seal."""
     for path in ("orders", "raw/orders"):

@@ -268,6 +268,7 @@ def test_a_row_that_moved_into_the_scope_is_refused(lake):
     check_invariants(lake)
 
 
+@pytest.mark.in_test_all
 def test_a_row_that_another_writer_moves_out_of_the_scope_after_the_seal_is_not_inserted_twice(lake, at_point):
     lake.write(FIRST)
     lake.apply(partition_by=["on_day"])

@@ -109,6 +109,7 @@ def test_changes_from_a_feed_that_differ_from_the_record_are_not_merged(table, c
     assert table.rows("orders") == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_staging_that_is_gone_ends_the_refresh(table, crash_at):
     before = table.rows("orders")
     stop_at(table, crash_at, "seal.after")

@@ -85,6 +85,7 @@ def test_table_that_another_refresh_brings_further_meanwhile_never_goes_back(sho
     assert shop.lake.store.obstacle(shop.lake.store.table("twos").id) is None
 
 
+@pytest.mark.in_test_all
 def test_refresh_that_a_retry_has_begun_is_not_read_in_the_state_of_the_try_before(shop, at_point):
     """A try that was taken for dead, and is not, would seal its older rows as the newer state of its retry."""
     shop.add(1, 2)

@@ -87,6 +87,7 @@ def test_an_unusual_change_is_refused_and_overridden_once(prepared, way, guard):
     assert table.rows() == table.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("way", [pytest.param(w, marks=[] if w == "atomic" else pytest.mark.in_test_all) for w in WAYS])
 def test_twice_the_usual_change_is_published_and_more_is_not(prepared, way):
     """The exact counts decide: the buckets that differ have more rows than these."""

@@ -172,6 +172,7 @@ def test_times_in_keys_of_maps_are_asked_for_as_all_others(lake):
         refused(lake, SettingError, "America/New_York")
 
 
+@pytest.mark.in_test_all
 @pytest.mark.in_process
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["delta", "query"])

@@ -138,7 +138,7 @@ def both(spark: Any, tmp_path: Any) -> Both:
     return Both(RealDelta(spark, tmp_path / "main"))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("seed", range(12))
 def test_sequence_of_operations_comes_to_the_same(both, seed):
     drawn = random.Random(seed)

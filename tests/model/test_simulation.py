@@ -58,6 +58,7 @@ def test_every_pair_of_crashes_is_mended(site_of):
         mend_after(site_of("atomic"), first, is_disturbed=False)
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 @pytest.mark.sample(1, by=lambda case: case.rpartition("-")[0])
 @pytest.mark.parametrize("first", POINTS)

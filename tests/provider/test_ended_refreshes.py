@@ -121,6 +121,7 @@ def test_task_that_finds_nothing_left_to_do_is_skipped(home, airflow):
     assert home.rows("orders") == home.rows("raw/orders")
 
 
+@pytest.mark.in_test_all
 def test_clearing_the_task_that_failed_reads_the_mended_source(home, airflow):
     home.apply()
     home.write("SELECT CAST(NULL AS BIGINT) AS id, 'v' AS v")

@@ -223,6 +223,7 @@ def test_a_run_without_an_interval_refreshes_everything_and_a_form_may_ask_for_l
     assert {row[2] for row in home.rows("orders")} == {"d"}
 
 
+@pytest.mark.in_test_all
 @pytest.mark.slow
 def test_a_day_begins_where_the_timetable_of_a_hand_made_dag_says(home, airflow):
     days(home)

@@ -46,6 +46,7 @@ def test_optimize_before_the_publish_changes_nothing(table, at_point):
     check_invariants(table, published=2)
 
 
+@pytest.mark.in_test_all
 def test_foreign_write_at_rest_makes_the_next_refresh_compare(table):
     table.sql("INSERT INTO {t} VALUES (777, 77, 'foreign')")
 

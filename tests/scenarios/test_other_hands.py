@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 ROUNDS = 10
 
 
-@pytest.mark.sample("0")
+@pytest.mark.in_test_all
 @pytest.mark.parametrize("seed", range(50))
 def test_main_is_its_source_whatever_others_have_done(lake, seed):
     hands = OtherHands(lake, seed)

@@ -313,6 +313,7 @@ def test_other_tables_source_that_no_root_holds_any_more_stops_no_drop(lake):
     assert lake.refresher().drop("orders", lake.caller(), delete_main=True).is_main_deleted
 
 
+@pytest.mark.in_test_all
 def test_caller_whose_source_cannot_be_opened_waits_its_turn(lake, at_point):
     _widen_roots(lake)
     _fill_delta(lake, BEFORE)
