@@ -185,6 +185,16 @@ def test_what_passed_on_changes_that_were_not_committed_is_run_again(tmp_path, r
     assert (tmp_path / "ran").read_text().split() == ["one", "fails", "three"] * 2
 
 
+def test_another_record_that_is_not_committed_yet_is_no_change(tmp_path, run):
+    (tmp_path / "mended").touch()
+    commit(tmp_path, {"tests/records/b.json": "{}"})
+    (tmp_path / "tests/records/b.json").write_text("{ }")
+
+    assert run() == pytest.ExitCode.OK
+
+    assert json.loads((tmp_path / "a.json").read_text())["is_changed_since"] is False
+
+
 def test_run_in_which_a_test_failed_goes_on_with_that(tmp_path, run):
     assert run("-k", "one or fails") == pytest.ExitCode.TESTS_FAILED
     assert json.loads((tmp_path / "a.json").read_text())["outcomes"] == {"passed": 1, "failed": 1}
