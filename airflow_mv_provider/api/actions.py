@@ -33,11 +33,11 @@ from airflow_mv_provider.api.table_list import runnable
 from airflow_mv_provider.core.airflow_key import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.state import Cancelled, TableRecord
-from airflow_mv_provider.exceptions import TableNotFoundError
+from airflow_mv_provider.exceptions import DefinitionError, TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
-_MAX_FORM_BYTES = 50_000  # a hundred names of tables
+_MAX_FORM_BYTES = 200_000  # as many partitions as the form takes, of which each character may be nine bytes
 _MAX_NOTE = 1000
 _OF_THE_LIST = ("search", "show", "owner", "tag", "sort", "order", "page")
 _DECISIONS = {each.value: each for each in (Decision.APPROVED, Decision.WITHOUT_DELETES, Decision.REJECTED)}
@@ -59,9 +59,19 @@ async def _fields(request: Request) -> list[tuple[str, str]]:
 _Sent = Annotated[Sequence[tuple[str, str]], Depends(_fields)]
 
 
-def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep) -> Response:
-    """Request the running refresh to stop, or end it if no process works on it."""
-    _, table = _to_act_on("cancel", name, user, session, connection.control())
+def cancel(name: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep, sent: _Sent) -> Response:
+    """Request the refresh that was shown to stop, or end it if no process works on it.
+
+    One that awaits approval is not cancelled while its task in Airflow asks: that task knows who may answer.
+
+    sent : refresh
+    """
+    control, table = _to_act_on("cancel", name, user, session, connection.control())
+    state = control.state(table.id)
+    if state.refresh_id != dict(sent).get("refresh"):
+        return _back(table, "cancel-nothing" if state.refresh_id is None else "cancel-another")
+    if state.is_held and _is_asked(session, state.owner_key):
+        return _back(table, "decide-in-airflow")
     result = connection.cancel(table, user.get_name())
     if result is Cancelled.KEPT:
         run = run_of(connection.reader().state(table.id).owner_key)
@@ -99,14 +109,21 @@ def decide(
     note = fields.get("note", "").strip()[:_MAX_NOTE]
     if decision is None or not hold_id or not note:
         return _back(table, "decide-incomplete")
-    owner_key = control.state(table.id).owner_key
-    run = run_of(owner_key)
-    tries = task_tries(session, [run] if run else [])
-    if any(t.may_ask and is_of(owner_key, t.task_id, t.map_index) for t in tries):
+    if _is_asked(session, control.state(table.id).owner_key):
         return _back(table, "decide-in-airflow")  # which knows who may answer, and wakes the task
-    found = connection.decide(table, decision, user.get_name(), note, hold_id)
+    try:
+        found = connection.decide(table, decision, user.get_name(), note, hold_id)
+    except DefinitionError:
+        return _back(table, "decide-not-complete")
     result = found.name if isinstance(found, Objection) else decision.value
     return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")
+
+
+def _is_asked(session: Any, owner_key: str | None) -> bool:
+    """Return whether the task of a held refresh asks in Airflow for the decision, or will."""
+    run = run_of(owner_key)
+    tries = task_tries(session, [run] if run else [])
+    return any(t.may_ask and is_of(owner_key, t.task_id, t.map_index) for t in tries)
 
 
 def check(

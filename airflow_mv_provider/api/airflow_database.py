@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session
 from airflow_mv_provider.asset import ASSET_PREFIX, ROW_ANSWERS_URI, table_of_asset
 from airflow_mv_provider.compat import conf
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh, from_json
-from airflow_mv_provider.exceptions import DefinitionError
+from airflow_mv_provider.exceptions import MvError
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +93,14 @@ class TaskTry:
     @property
     def may_ask(self) -> bool:
         """True if it waits for such an answer, or is about to: also while it is woken for a moment to look around."""
-        return self.state in ("awaiting_input", "scheduled", "queued", "running")
+        return self.state in _MAY_ASK
 
 
 _GOING_ON = frozenset(
     ("scheduled", "queued", "running", "restarting", "up_for_retry", "up_for_reschedule", "deferred", "awaiting_input")
 )
+
+_MAY_ASK = _GOING_ON - {"up_for_reschedule", "deferred"}
 
 _WAITS_FOR_ITS_START = (None, "scheduled", "queued")
 
@@ -221,7 +223,7 @@ def _written_in(parsed: Any) -> Iterable[DeclaredRefresh]:
     for task in ((parsed or {}).get("dag") or {}).get("tasks") or ():
         stored = (task.get("__var") or {}).get("mv_written")
         if isinstance(stored, str):
-            with suppress(ValueError, DefinitionError):
+            with suppress(ValueError, KeyError, TypeError, MvError):
                 yield from_json(stored)
 
 

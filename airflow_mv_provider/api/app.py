@@ -130,15 +130,15 @@ def list_tables(
 
 
 def list_tables_of_dag(
-    request: Request, dag_id: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep
+    request: Request, dag_id: str, user: GetUserDep, session: SessionDep, connection: ConnectionDep, page: int = 1
 ) -> Response:
     """Show the tables that a DAG declares; redirect to the table's page if it is only one."""
     everything = declared(session)
     of_dag = {table: dags for table, dags in everything.items() if any(dag.dag_id == dag_id for dag in dags)}
     seen = access.readable(user, of_dag)
     overview = connection.reader().overview()
-    listing = selected(overview, of_dag.__contains__, seen, Query(), _may_act_on(user, everything))
-    if len(listing.rows) == 1:
+    listing = selected(overview, of_dag.__contains__, seen, Query(page=page), _may_act_on(user, everything))
+    if listing.matching == 1:
         return RedirectResponse(f"../tables/{quoted(listing.rows[0].line.table)}", status.HTTP_303_SEE_OTHER)
     return render("list.html", request, facts=listing.facts, listing=listing, of_dag=dag_id, message="")
 

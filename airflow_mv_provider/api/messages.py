@@ -13,6 +13,8 @@ MESSAGES = {
     "cancel-left": "Cancel requested. No process works on it any more: the next refresh, or `amv recover`, ends it.",
     "cancel-ended": "Cancelled: no process worked on the refresh, and it has ended.",
     "cancel-nothing": "Nothing to cancel: no refresh is running, or it is already published.",
+    "cancel-another": "Nothing was cancelled: another refresh is running now than the one that was shown. Look at it"
+    " first.",
     "decide-approved": "Approved: the next refresh, or `amv recover`, publishes exactly what was shown.",
     "decide-without-deletes": "Approved without deletes: the next refresh, or `amv recover`, publishes what was shown"
     " and deletes no row.",
@@ -24,6 +26,8 @@ MESSAGES = {
     "decide-over": "Nothing was decided: its time has expired. The next refresh compares again.",
     "decide-overwrites": "Nothing was decided: the table would be overwritten as a whole, which cannot leave out"
     " deletes.",
+    "decide-not-complete": "Nothing was decided: without its deletes the table could not be refreshed again, because"
+    " its topic is not declared as `complete`.",
     "decide-incomplete": "Nothing was decided: a decision needs a reason, which is kept in the history.",
     "decide-in-airflow": "Nothing was decided: a task asks in Airflow, under its run's required actions, and takes the"
     " answer of whoever may give it.",

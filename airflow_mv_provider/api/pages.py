@@ -60,6 +60,10 @@ def quoted(name: str) -> str:
     return quote(name, safe="")
 
 
+# Parameters of an address that say nothing.
+_DEFAULTS = (("show", "all"), ("page", 1))
+
+
 def _plain(value: object) -> object:
     """Return a text with unprintable characters spelled out, for screen readers and terminals; Jinja escapes it."""
     return shown(value) if type(value) is str else value  # Markup objects come from Jinja itself
@@ -67,7 +71,7 @@ def _plain(value: object) -> object:
 
 def _given(query: dict[str, Any]) -> dict[str, Any]:
     """Return the query parameters that differ from the defaults."""
-    return {name: value for name, value in query.items() if value not in ("", "all", 1)}
+    return {name: value for name, value in query.items() if value != "" and (name, value) not in _DEFAULTS}
 
 
 @cache

@@ -40,5 +40,7 @@ with DAG("of_the_day", schedule=None, is_paused_upon_creation=False):
     EmptyOperator(task_id="unpartitioned", outlets=[Asset(asset_uri("flat"))])
 with DAG("ingest_shop", schedule=None, is_paused_upon_creation=False):
     ingest_group("shop", ["shop.items", "shop.prices"])
+with DAG("many", schedule=None):
+    EmptyOperator(task_id="publish", outlets=[Asset(asset_uri(f"many.t{number:03}")) for number in range(101)])
 dag("nothing", schedule=None, params={"table": table_param("flights", ("flights",)), **refresh_params()})
 """

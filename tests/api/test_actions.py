@@ -31,9 +31,9 @@ def table(store):
     return registered(store, "orders")
 
 
-def act(browser, verb: str) -> str:
-    """Press a button; return what the page says then."""
-    answer = browser.post(f"{URL}/{verb}")
+def act(browser, verb: str, own=None) -> str:
+    """Press a button, of the page that shows the refresh of an owner; return what the page says then."""
+    answer = browser.post(f"{URL}/{verb}", data={"refresh": own.refresh_id} if own else {})
     page = browser.get(f"{PAGE}/tables/{answer.headers['location'].removeprefix('../')}").text
     return re.search(r'id="message"[^>]*>([^<]*)<', page)[1]
 
@@ -52,13 +52,27 @@ def test_pause_and_resume(user, store, table):
 def test_cancel_asks_the_owner_to_stop(user, store, table):
     assert act(user, "cancel").startswith("Nothing to cancel")
     own = acquired(store, table)
+    assert f'name="refresh" value="{own.refresh_id}"' in user.get(URL).text
 
-    assert act(user, "cancel").startswith("Cancel requested: the refresh stops")
+    assert act(user, "cancel", own).startswith("Cancel requested: the refresh stops")
 
     assert store.renew(own, lease_ms=LEASE_MS).is_cancel_requested
     page = user.get(URL).text
     assert "cancelling" in text_of(page)
     assert "orders/cancel" not in page, "once is enough"
+
+
+def test_cancel_is_about_the_refresh_that_was_shown(user, store, table):
+    shown = acquired(store, table)
+    walk(store, shown, Phase.NORMAL)
+    running = acquired(store, table)
+
+    assert act(user, "cancel", shown).startswith("Nothing was cancelled: another refresh is running")
+    assert act(user, "cancel").startswith("Nothing was cancelled: another refresh is running")
+
+    assert not store.state(table.id).is_cancel_requested
+    act(user, "cancel", running)
+    assert store.state(table.id).is_cancel_requested
 
 
 @pytest.mark.parametrize("phase", [Phase.REFRESHING, Phase.MERGING])
@@ -67,7 +81,7 @@ def test_cancel_ends_a_refresh_that_nobody_works_on_and_that_is_not_compared(use
     walk(store, own, phase)
     store.park(own, until_ms=LEASE_MS)
 
-    assert act(user, "cancel") == "Cancelled: no process worked on the refresh, and it has ended."
+    assert act(user, "cancel", own) == "Cancelled: no process worked on the refresh, and it has ended."
 
     report = store.report(own.refresh_id)
     assert (report.outcome, report.error.code) == (Outcome.CANCELLED, "MV-CANCELLED")
@@ -84,11 +98,11 @@ def test_cancel_says_who_ends_a_compared_refresh_that_nobody_works_on(user, stor
     own = acquired(store, table)
     compared(store, own)
     store.park(own, until_ms=LEASE_MS)
-    assert act(user, "cancel").startswith(
+    assert act(user, "cancel", own).startswith(
         "Cancel requested. No process works on the refresh now. All of it was compared"
     )
     store.park(own, until_ms=0)
-    assert act(user, "cancel").startswith("Cancel requested. No process works on it any more")
+    assert act(user, "cancel", own).startswith("Cancel requested. No process works on it any more")
     assert store.state(table.id).phase is Phase.MERGING
 
 
@@ -97,7 +111,7 @@ def test_cancel_says_that_nobody_will_come_for_a_compared_refresh_whose_run_is_g
     compared(store, own)
     store.park(own, until_ms=LEASE_MS)
 
-    said = act(user, "cancel")
+    said = act(user, "cancel", own)
 
     assert "The next refresh, or `amv recover`, reads the log and ends this one" in said
     assert "A cancel is requested, and no process works on it." in text_of(user.get(URL).text)

@@ -155,7 +155,7 @@ def test_nothing_but_what_was_shown_is_decided_and_nothing_without_a_reason(user
     decide(user, "rejected", hold.id)
     assert decide(user, "approved", hold.id) == "Nothing was decided: the refresh has been decided already."
     assert store.last_hold(hold.refresh_id).decision is Decision.REJECTED
-    assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 60_000).status_code == 413
+    assert user.post(f"{URL}/decide", content=b"note=" + b"x" * 200_000).status_code == 413
 
 
 def test_a_decision_needs_the_right_to_act_and_comes_from_our_own_page(user, viewer, as_role, store, table):
@@ -189,11 +189,25 @@ def test_what_airflows_task_asks_is_answered_there(user, store, table):
     assert f'data-answers="../../api/v2/dags/hourly/dagRuns/{run}/taskInstances/publish_orders/-1/hitlDetails"' in page
     assert re.findall(r'name="decision" value="([^"]*)"', page) == ["approved", "without deletes", "rejected"]
     assert "amv diff" not in page
-    for state in ("awaiting_input", "scheduled", "queued", "running"):  # it is woken at times, to look around
+    # It is woken at times, to look around, and its next try asks again.
+    for state in ("awaiting_input", "scheduled", "queued", "running", "up_for_retry", "restarting"):
         with create_session() as session:
             session.execute(update(TaskInstance).where(*is_ours).values(state=state))
         assert decide(user, "approved", hold.id).startswith("Nothing was decided: a task asks in Airflow"), state
+        cancelled = user.post(f"{URL}/cancel", data={"refresh": hold.refresh_id})
+        assert cancelled.headers["location"].endswith("done=decide-in-airflow"), state
         assert store.last_hold(hold.refresh_id).decision is None
+    assert not store.state(table.id).is_cancel_requested
+
+
+def test_deletes_of_a_topic_that_is_not_complete_are_not_left_out(user, store):
+    """Its next refresh would have to read it from its start."""
+    source = {"type": "kafka", "topic": "t", "conn_id": "k", "schema": "id BIGINT, v STRING", "envelope": "upsert"}
+    hold = held(store, registered(store, "orders", source=source))
+
+    assert decide(user, "without deletes", hold.id).startswith("Nothing was decided: without its deletes")
+
+    assert store.last_hold(hold.refresh_id).decision is None
 
 
 def test_after_the_decision_it_is_no_longer_held(user, store, table):

@@ -316,6 +316,20 @@ def test_a_page_has_a_hundred_lines_and_leads_to_the_next(viewer, store):
     assert 'rel="prev" href="?"' in last
 
 
+def test_a_search_for_a_word_that_a_filter_has_too_is_kept(viewer, store):
+    for number in range(101):
+        registered(store, f"all{number:03}")
+
+    assert 'rel="next" href="?search=all&amp;page=2"' in viewer.get(f"{PAGE}/", params={"search": "all"}).text
+
+
+def test_the_second_page_of_a_dags_tables_is_shown(viewer, store):
+    for number in range(101):
+        registered(store, f"many.t{number:03}")
+
+    assert list(lines(viewer.get(f"{PAGE}/dags/many", params={"page": 2}).text)) == ["many.t100"]
+
+
 def test_tables_in_every_state_are_shown(viewer, store, clock):
     keepers = fill(store, clock, partitions=5, refreshes=4)
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from sqlalchemy import update
 
-from airflow_mv_provider.api.airflow_database import written_tasks
+from airflow_mv_provider.api.airflow_database import _written_in, written_tasks
 from airflow_mv_provider.core.scope.declared_refresh import DeclaredRefresh
 from airflow_mv_provider.core.scope.request import Request
 from airflow_mv_provider.core.scope.scope import asked_scope
@@ -56,6 +56,15 @@ def test_airflow_keeps_what_each_tasks_author_has_written(dag_ids):
         "ingest_shop": (DeclaredRefresh(("shop.items", "shop.prices"), ingestion="shop"),),
         "hourly": (),
     }
+
+
+@pytest.mark.parametrize(
+    "stored", ['{"request": {"future": true}}', '{"tables": ["orders"], "request": {"future": 1}}']
+)
+def test_what_another_version_has_written_is_left_out(stored):
+    parsed = {"dag": {"tasks": [{"__var": {"mv_written": stored}}]}}
+
+    assert list(_written_in(parsed)) == []
 
 
 def test_the_dialog_says_what_the_author_has_fixed_and_asks_for_nothing_else(user, tables):

@@ -63,7 +63,7 @@ def test_a_run_is_started_for_some_partitions_by_a_strategy_and_with_a_reason(op
     dialog.get_by_label("Wait for a decision").check()
     dialog.get_by_label("Strategy").select_option("corrections")
     dialog.get_by_label("Why this run").fill("the export was late")
-    dialog.get_by_role("button", name="Start").click()
+    page.keyboard.press("Enter")
     dialog.get_by_text("customers, which the run refreshes as well: scope: customers has no natural").wait_for()
     dialog.get_by_role("button", name="Start").click()
 

@@ -71,7 +71,24 @@ def test_an_open_page_notices_what_others_do_and_keeps_what_is_picked(open_page,
 
     page.get_by_role("row", name="2018-01-01").get_by_text("failed", exact=True).wait_for()
     assert page.get_by_label("Pick 2018-01-01").is_checked()
-    assert page.evaluate("window.sameDocument && document.activeElement.id") == "pick-2"
+    assert "2018-01-01" in page.evaluate("window.sameDocument && document.activeElement.id")
+    keeper.store.record(a_refresh(keeper.table), a_caller(), Outcome.NOTHING_TO_DO)
+
+
+def test_a_pick_stays_with_its_partition_when_others_appear_above(open_page, keepers):
+    keeper = keepers["regions"]
+    page = open_page("/mv/tables/regions/partitions?show=all")
+    page.clock.install()
+    page.reload()
+    page.get_by_label("Pick 2018-01-01").check()
+
+    newest = keeper.partitions[0].replace("2018-01-01", "2019-01-01")
+    keeper.store.record(a_refresh(keeper.table, scope=Scope((newest,))), a_caller(), Outcome.REFUSED)
+    page.clock.run_for(10_000)
+
+    page.get_by_label("Pick 2019-01-01").wait_for()
+    assert page.get_by_label("Pick 2018-01-01").is_checked()
+    assert page.locator("[data-pick]:checked").count() == 1
     keeper.store.record(a_refresh(keeper.table), a_caller(), Outcome.NOTHING_TO_DO)
 
 

@@ -89,9 +89,31 @@
       for (const { name, value } of fresh.attributes) {
         if (old.getAttribute(name) !== value) old.setAttribute(name, value);
       }
-      const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
-      after.forEach((each, place) => (place < before.length ? morph(before[place], each) : old.append(each)));
-      before.slice(after.length).forEach((each) => each.remove());
+      morphChildren(old, fresh);
+    }
+  };
+
+  // A child with an id stays that of its new version, wherever that is now; the others are matched in their order.
+  const morphChildren = (old, fresh) => {
+    const [before, after] = [old, fresh].map((each) => new Map([...each.children].filter(({ id }) => id).map((child) => [child.id, child])));
+    let place = old.firstChild;
+    for (const each of [...fresh.childNodes]) {
+      const same = before.get(each.id);
+      if (same && same !== place) {
+        old.insertBefore(same, place);
+        morph(same, each);
+      } else if (!place || (!same && after.has(place.id))) {
+        old.insertBefore(each, place);
+      } else {
+        const next = place.nextSibling;
+        morph(place, each);
+        place = next;
+      }
+    }
+    while (place) {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
     }
   };
 
@@ -435,6 +457,7 @@
     const goes = event.target.closest("[data-goes-on]");
     if (goes) goOn(goes);
     if (event.target.closest("[data-runs]")) openRuns();
+    if (event.target.closest("[data-closes]")) event.target.closest("dialog").close("");
     const opens = event.target.closest("[data-opens]");
     if (opens) open(document.getElementById(opens.dataset.opens));
     const confines = event.target.closest("[data-confines]");
