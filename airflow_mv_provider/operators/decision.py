@@ -23,10 +23,11 @@ from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.execution_time.hitl import HITLUser, upsert_hitl_detail
 
 from airflow_mv_provider.core.approval.hold import Decision, Hold, Objection, objection
-from airflow_mv_provider.exceptions import MvError
+from airflow_mv_provider.exceptions import DefinitionError, MvError
 from airflow_mv_provider.report_text.difference_text import difference_lines
 
 if TYPE_CHECKING:
+    from airflow_mv_provider.core.state import TableRecord
     from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
 
@@ -41,7 +42,9 @@ _MAX_BODY = 20_000
 _MAX_ROWS = 10  # of a kind
 
 
-def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: Sequence[HITLUser] | None) -> None:
+def ask(
+    table: TableRecord, hold: Hold, lines: Sequence[str], context: Context, users: Sequence[HITLUser] | None
+) -> None:
     """Ask for a decision about a held refresh.
 
     Args:
@@ -52,13 +55,13 @@ def ask(table: str, hold: Hold, lines: Sequence[str], context: Context, users: S
     params = ParamsDict({"note": why})
     upsert_hitl_detail(
         ti_id=context["task_instance"].id,
-        options=list(OPTIONS),
-        subject=f"{table}: publish what has changed?",
+        options=[option for option, decision in OPTIONS.items() if _fits(table, decision)],
+        subject=f"{table.name}: publish what has changed?",
         body=_body(lines),
         params={name: params.get_param(name).serialize() for name in params},
         assigned_users=list(users) if users else None,
     )
-    log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table, hold.reason)
+    log.info("%s: its changes wait for a decision in Airflow's required actions: %s", table.name, hold.reason)
 
 
 def wait(hold_id: str, timeout: timedelta) -> NoReturn:
@@ -98,13 +101,29 @@ def record(store: Store, table: str, hold_id: str, event: Mapping[str, Any]) -> 
     if "error" in event or chosen is None:
         log.info("%s: not answered yet.", table)
         return
+    shown = store.table(table)
+    if not _fits(shown, chosen):
+        log.info("%s: the answer is not used: the table could not be refreshed again, see `complete`.", table)
+        return
     user = (event.get("responded_by_user") or {}).get("name")
     note = (event.get("params_input") or {}).get("note") or None
-    decided = store.holds.decide(store.table(table).id, chosen, user, note, hold_id)
+    decided = store.holds.decide(shown.id, chosen, user, note, hold_id)
     if isinstance(decided, Objection):
         log.info("%s: the answer is not used: %s.", table, decided)
     else:
         log.info("%s: %s%s.", table, chosen, decided.by)
+
+
+def _fits(table: TableRecord, decision: Decision) -> bool:
+    """Return False for a decision after which the table could not be refreshed from its source."""
+    from airflow_mv_provider.runner.pinning import check_can_start_over
+
+    try:
+        if decision is Decision.WITHOUT_DELETES:
+            check_can_start_over(table, "a decision to leave out deletes")
+    except DefinitionError:
+        return False
+    return True
 
 
 def _body(lines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset
+from airflow.sdk import DAG, Asset, AssetAny
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.asset import asset_uri
@@ -149,7 +149,8 @@ def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) 
 
 def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
     if options.after:
-        return [Asset(asset_uri(name)) for name in options.after]
+        # One is enough: a refresh that finds nothing new sends no event.
+        return AssetAny(*(Asset(asset_uri(name)) for name in options.after))
     if options.schedule == "source" and table.source_kind.has_triggers:
         from airflow_mv_provider.triggers.commits import delta_asset
 

@@ -20,10 +20,17 @@ from airflow.sdk import Context
 
 from airflow_mv_provider.core.outcome import Outcome, RefreshReport
 from airflow_mv_provider.core.state import Caller, Cancelled, TableRecord
-from airflow_mv_provider.exceptions import ArgumentError, EngineError
+from airflow_mv_provider.exceptions import (
+    ArgumentError,
+    EngineError,
+    InterruptedRefreshError,
+    MetadataUnavailableError,
+    MvError,
+    TableNotFoundError,
+)
 from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.operators.metrics import show_stalled
-from airflow_mv_provider.operators.task import MvOperator, RunnerTask
+from airflow_mv_provider.operators.task import MvOperator, RunnerTask, with_asset
 
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.store import Store
@@ -125,13 +132,15 @@ class RollbackOperator(RunnerTask):
         to: A version of the table, a refresh's id, or a time; see `amv rollback`.
         note: Why, for the history.
 
-    A retry continues the rollback, or finds that nothing is left to do.
+    The table's asset gets an event. A retry continues the rollback, or finds that it was done.
     """
 
     reports_lineage = True
     template_fields: Sequence[str] = ("table", "to", "note")
 
     def __init__(self, *, table: str, to: str, note: str, **kwargs: Any) -> None:
+        if not kwargs.get("_airflow_from_mapped"):
+            kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
         super().__init__(**kwargs)
         self.table = table
         self.to = to
@@ -147,8 +156,11 @@ class RollbackOperator(RunnerTask):
         """
         if not str(self.note).strip():
             raise ArgumentError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
-        report = refresher.roll_back(self.table, str(self.to), self.caller(context), self.note)
+        report = self.published_by_an_earlier_try(refresher.store, context)  # which paused the table
+        if report is None:
+            report = refresher.roll_back(self.table, str(self.to), self.caller(context), self.note)
         self.log_refresh(report)
+        self.announce(report, context)
         return {"table": self.table, "refresh_id": report.refresh_id, "main_version": report.main_version}
 
 
@@ -174,19 +186,43 @@ class RecoverTablesOperator(RunnerTask):
     def work(self, refresher: Refresher, context: Context) -> Any:
         """Recover all tables, or abandon one refresh.
 
+        A task that fails sends no event. So if some refreshes were published and others could not be ended, this run
+        sends the events and warns, and the next one fails.
+
         Raises:
             EngineError: When a refresh could not be ended now.
+            MvError: The first one that kept a table from being recovered.
         """
-        who = self.caller(context)
+        who, problems = self.caller(context), list[MvError]()
         if self.abandon:
             found = refresher.abandon(self.abandon, who)
-            reports: tuple[RefreshReport, ...] = (found,) if found else ()
+            reports = [found] if found else []
         else:
-            reports = refresher.recover(who)
+            reports = self._recovered(refresher, who, problems)
         for report in reports:
             self.ended_for_another(report, context)
         show_stalled(refresher.store.overview().lines)
         left = sorted(report.table for report in reports if report.outcome is Outcome.RUNNING)
         if left:
-            raise EngineError("recover", f"{', '.join(left)} could not be ended.", hint="See this task's log.")
+            hint = "See this task's log."
+            problems.append(EngineError("recover", f"{', '.join(left)} could not be ended.", hint=hint))
+        if problems and any(report.outcome is Outcome.PUBLISHED for report in reports):
+            self.log.warning("Not all tables were recovered; the next run fails for it if it cannot do so either.")
+        elif problems:
+            raise problems[0]
         return {"recovered": [report.refresh_id for report in reports]}
+
+    @staticmethod
+    def _recovered(refresher: Refresher, who: Caller, problems: list[MvError]) -> list[RefreshReport]:
+        """Recover each table; return the refreshes that were ended. What keeps one from it is among `problems` then."""
+        ended: list[RefreshReport] = []
+        for table in refresher.store.tables():
+            try:
+                ended += refresher.recover(who, name=table.name)
+            except TableNotFoundError:
+                continue  # dropped meanwhile
+            except (MetadataUnavailableError, InterruptedRefreshError):
+                raise
+            except MvError as error:  # it is in the log
+                problems.append(error)
+        return ended

@@ -40,7 +40,6 @@ from airflow_mv_provider.operators.dag_run import had_ended, interval_of, was_cl
 from airflow_mv_provider.operators.task import MvOperator, RunnerTask, summary, with_asset
 
 if TYPE_CHECKING:
-    from airflow_mv_provider.metadata.store import Store
     from airflow_mv_provider.runner.refresh import Refresher
 
 _NOTHING_TO_PUBLISH = frozenset({Outcome.NOTHING_TO_DO, Outcome.DIFFERENCES})
@@ -229,7 +228,7 @@ class RefreshTableOperator(FirstTask, RunnerTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher.apply, context)
-        before = self._published_by_an_earlier_try(refresher.store, context)
+        before = self.published_by_an_earlier_try(refresher.store, context)
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
@@ -237,14 +236,6 @@ class RefreshTableOperator(FirstTask, RunnerTask):
         self.log_refresh(report)
         self.announce(report if before is None or report.outcome is not Outcome.NOTHING_TO_DO else before, context)
         return report.refresh_id
-
-    def _published_by_an_earlier_try(self, store: Store, context: Context) -> RefreshReport | None:
-        """Return the refresh that an earlier try has published; it died before Airflow heard of it."""
-        if context["ti"].try_number == 1 or was_cleared(context, self.retries):
-            return None
-        refresh_id = store.worked_on(self.caller(context).key)
-        report = None if refresh_id is None else store.report(refresh_id)
-        return report if report is not None and report.outcome is Outcome.PUBLISHED else None
 
 
 class PhaseTask(RunnerTask):

@@ -45,7 +45,7 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.open_lineage.gathering import Gathered, gathered, is_wanted
 from airflow_mv_provider.operators import decision
-from airflow_mv_provider.operators.dag_run import caller, group_of, is_over
+from airflow_mv_provider.operators.dag_run import caller, group_of, is_over, was_cleared
 from airflow_mv_provider.operators.metrics import count_ended, count_error, show_stalled
 from airflow_mv_provider.report_text.figures import seconds_text, size
 from airflow_mv_provider.report_text.refresh_text import outcome_text
@@ -209,7 +209,8 @@ class MvOperator(BaseOperator):
         if self._refresher is None:
             return
         store = self._refresher.store
-        state = store.state(store.table(error.where).id)
+        table = store.table(error.where)
+        state = store.state(table.id)
         hold = store.last_hold(state.refresh_id) if state.refresh_id else None
         if hold is not None and state.is_held and state.owner_key == self.caller(context).key:
             self.linked_table, self.linked_refresh = error.where, hold.refresh_id
@@ -221,7 +222,7 @@ class MvOperator(BaseOperator):
             if is_new:
                 self.held_difference = decision.difference(self._refresher, error.where, hold)
             if HAS_WAITING_TASKS:
-                decision.ask(error.where, hold, self.held_difference, context, self.approvers)
+                decision.ask(table, hold, self.held_difference, context, self.approvers)
             if is_new:
                 self._notify(context)
             timeout = decision.look_again_after(store, hold, self._decision_interval)
@@ -282,6 +283,14 @@ class MvOperator(BaseOperator):
         else:
             # Airflow creates an event for each outlet that is left when the task succeeds.
             self.outlets = [each for each in outlets if each not in ours]
+
+    def published_by_an_earlier_try(self, store: Store, context: Context) -> RefreshReport | None:
+        """Return the refresh that an earlier try has published; it died before Airflow heard of it."""
+        if context["ti"].try_number == 1 or was_cleared(context, self.retries):
+            return None
+        refresh_id = store.worked_on(self.caller(context).key)
+        report = None if refresh_id is None else store.report(refresh_id)
+        return report if report is not None and report.outcome is Outcome.PUBLISHED else None
 
     def caller(self, context: Context) -> Caller:
         """Return the caller, whose key is this task's own, or that of its group if these share a refresh."""

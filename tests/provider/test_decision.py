@@ -75,6 +75,16 @@ def test_no_answer_decides_nothing(held, event):
     assert decided(held, event) == (None, None, None)
 
 
+def test_deletes_of_a_topic_that_is_not_complete_are_not_left_out(held):
+    """Its next refresh would have to read it from its start."""
+    store, _ = held
+    topic = {"type": "kafka", "topic": "t", "conn_id": "k", "schema": "id BIGINT, v STRING", "envelope": "upsert"}
+    registered(store, "orders", source=topic)
+
+    assert decided(held, answer("Approve without deletes")) == (None, None, None)
+    assert decided(held, answer("Approve")) == (Decision.APPROVED, "ann", "I have looked")
+
+
 def test_an_answer_without_a_note_or_a_user_counts(held):
     event = answer("Reject", note=None, responded_by_user=None)
 
@@ -169,7 +179,7 @@ def test_the_question_is_for_those_who_may_answer(held, monkeypatch, users):
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
     context = {"task_instance": SimpleNamespace(id=uuid4())}
 
-    decision.ask("orders", store.last_hold(hold_id.partition(".")[0]), ["orders: held"], context, users)
+    decision.ask(store.table("orders"), store.last_hold(hold_id.partition(".")[0]), ["orders: held"], context, users)
 
     [question] = sent
     assert [{"id": user.id, "name": user.name} for user in question.assigned_users] == (users or [])

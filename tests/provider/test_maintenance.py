@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -79,6 +81,37 @@ def test_a_sweep_ends_what_a_dead_owner_left(home, airflow, crash_at):
     assert (event.extra["refresh_id"], event.source_dag_id) == (report.refresh_id, "maintenance")
 
 
+@pytest.mark.in_test_all
+def test_a_sweep_that_fails_for_one_table_tells_what_it_published_of_another(home, airflow, crash_at):
+    """A task that fails sends no event, so it fails in its next run."""
+    from tests.conftest import Crash
+
+    home.apply()
+    home.apply(name="broken", source={"type": "delta", "path": "raw/orders"})
+    home.refresh("broken")
+    leftover = home.root / "_mv" / home.store.table("broken").uuid / uuid4().hex / "staging-1" / "a.parquet"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_text("whether nobody needs it is in the table's log")
+    os.utime(leftover, (0, 0))
+    newest = max((home.root / "broken/_delta_log").glob("*.json"))
+    newest.write_text("damaged")
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    crash_at("seal.after")
+    with pytest.raises(Crash):
+        home.refresh()
+    with home.store.engine.begin() as db:
+        db.exec_driver_sql("UPDATE refresh_state SET lease_expires_ms = 0")
+
+    swept = run(airflow, "RecoverTablesOperator(task_id='t')")
+    again = run(airflow, "RecoverTablesOperator(task_id='t')")
+
+    [report] = home.store.history(home.store.table("orders").id)
+    assert (swept.states, report.outcome) == ({"t": "success"}, Outcome.PUBLISHED)
+    assert airflow.events(asset_uri("orders"))[-1].extra["refresh_id"] == report.refresh_id
+    assert again.states == {"t": "failed"}
+    assert "broken" in str(again.errors["t"][0])
+
+
 def test_a_table_that_nobody_knows_fails_without_a_retry(home, airflow):
     found = run(airflow, "PauseTableOperator(task_id='t', table='nowhere', retries=2)")
 
@@ -101,6 +134,23 @@ def test_a_table_is_rolled_back(home, airflow):
     report = home.store.report(done.xcoms["t:return_value"]["refresh_id"])
     assert (report.outcome, report.trigger) == (Outcome.PUBLISHED, "manual")
     assert home.store.status(home.store.table("orders")).paused_by == report.user
+
+
+@pytest.mark.in_test_all
+def test_a_rollback_whose_task_dies_at_its_end_is_found_done_by_the_retry(home, airflow, crash_at):
+    home.apply()
+    home.refresh()
+    before, version = home.rows(), home.versions()
+    home.write("SELECT id, 'x' AS v FROM range(1)")
+    home.refresh(overrides=["max_deleted_fraction"])
+    crash_at("normal.after")
+
+    done = run(airflow, f"RollbackOperator(task_id='t', table='orders', to='{version}', note='cut short', retries=1)")
+
+    assert (done.states, done.tries) == ({"t": "success"}, {"t": 2})
+    assert home.rows() == before
+    refresh_id = done.xcoms["t:return_value"]["refresh_id"]
+    assert airflow.events(asset_uri("orders"))[-1].extra["refresh_id"] == refresh_id
 
 
 @pytest.mark.in_test_all
