@@ -100,8 +100,8 @@ _OPTIONS: dict[str, Any] = {
         example="db1.example.com, *.warehouse.example.com",
     ),
     "source_databases": _option(
-        "Where sources are, separated by commas: postgresql, mariadb, sqlite, kafka. A Spark that a task starts loads"
-        " their drivers and connector. Without it: AMV_SOURCE_DATABASES.",
+        "Where sources are, separated by commas: postgresql, mariadb, sqlite, kafka, avro. A Spark that a task starts"
+        " loads their drivers and connector. Without it: AMV_SOURCE_DATABASES.",
         example="postgresql",
     ),
     "lease_s": _option(

@@ -219,7 +219,9 @@ def code() -> dict[str, Any]:
     """Return the commit, and whether the files that it tracks are others."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "is_changed_since": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ":(top,exclude)tests/records")),
+        "is_changed_since": bool(
+            _git("status", "--porcelain", "--untracked-files=no", "--", ":(top,exclude)tests/records")
+        ),
     }
 
 

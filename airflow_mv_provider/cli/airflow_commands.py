@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
 
+from airflow_mv_provider.exceptions import ConnectionUnknownError
+
 if TYPE_CHECKING:
     import click
+
+    from airflow_mv_provider.sources.credentials import Credentials, Lookup
 
 _HELP = "Refreshable Delta tables"
 _TAIL = "The commands of `amv`, with the settings that Airflow uses for its tasks."
@@ -27,8 +31,7 @@ def program() -> None:
     """Run the program `airflow-mv`."""
     from airflow_mv_provider.cli.main import main
 
-    _export_settings()
-    main(prog_name="airflow-mv")
+    main(prog_name="airflow-mv", obj=_lookup_of_exported_settings())
 
 
 def get_commands() -> list[CLICommand]:
@@ -92,8 +95,7 @@ def _run(path: tuple[str, ...], command: click.Command, args: Namespace) -> None
     """Run a command of `amv` as if it had been typed, and exit with its exit code."""
     from airflow_mv_provider.cli.main import main
 
-    _export_settings()
-    main(args=[*path, *_typed(command, args)], prog_name="airflow mv")
+    main(args=[*path, *_typed(command, args)], prog_name="airflow mv", obj=_lookup_of_exported_settings())
 
 
 def _typed(command: click.Command, args: Namespace) -> list[str]:
@@ -117,12 +119,28 @@ def _typed(command: click.Command, args: Namespace) -> list[str]:
     return words
 
 
-def _export_settings() -> None:
-    """Set `amv`'s environment variables from Airflow's configuration; command line options still take precedence."""
-    _log_to_stderr()
-    from airflow_mv_provider.hooks.mv import MvHook
+def _lookup_of_exported_settings() -> Lookup:
+    """Set `amv`'s environment variables from Airflow's configuration; command line options still take precedence.
 
-    os.environ.update(MvHook().environment())
+    Returns:
+        What finds the connection of a source: where Airflow has it, or in the environment.
+    """
+    _log_to_stderr()
+    # As `airflow connections get` does: else Airflow does not look into its own database.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    from airflow_mv_provider.hooks.mv import MvHook
+    from airflow_mv_provider.sources.credentials import of_environment
+
+    hook = MvHook()
+    os.environ.update(hook.environment())
+
+    def found(conn_id: str) -> Credentials:
+        try:
+            return hook.credentials(conn_id)
+        except ConnectionUnknownError:
+            return of_environment(conn_id)
+
+    return found
 
 
 def _log_to_stderr() -> None:

@@ -10,7 +10,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -36,6 +36,8 @@ class Answer:
 def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> Callable[..., None]:
     """Decorate a command with the options that all commands have; the decorated command prints its answer and exits.
 
+    The context's object, if it has one, finds the connections of sources: a `credentials.Lookup`.
+
     is_refresh : the JSON document is a refresh's report, even if the command fails before a refresh began
     """
 
@@ -53,6 +55,8 @@ def answering(function: Callable[..., Answer], *, is_refresh: bool = False) -> C
         answer = Answer({})
         try:
             settings = with_server(from_environment(database_url=database, warehouse=warehouse))
+            if connections := click.get_current_context().obj:
+                settings = replace(settings, connections=connections)
             secrets = secrets_of(settings)
             answer = function(settings, **arguments)
         except MvError as error:

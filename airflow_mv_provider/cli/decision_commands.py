@@ -9,7 +9,7 @@ import click
 
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
-from airflow_mv_provider.cli.opened import opened_refresher
+from airflow_mv_provider.cli.opened import opened_refresher, refresh_ids
 from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import EXIT_DONE, RefreshReport, exit_code
 from airflow_mv_provider.exceptions import ArgumentError
@@ -95,7 +95,10 @@ def rollback(settings: Settings, name: str, to: str, note: str | None) -> Answer
         raise ArgumentError("amv rollback", "a rollback needs a reason.", hint='Add --note "...".')
     with opened_refresher(settings) as refresher:
         caller = command_line_caller()
-        report = interruptibly(refresher, lambda: refresher.roll_back(name, to, caller, note or ""))
+        # The first digits of an id may all be decimal ones, which would be a version.
+        ids = refresh_ids(refresher.store, name, to) if to.isdecimal() else []
+        when = ids[0] if len(ids) == 1 else to
+        report = interruptibly(refresher, lambda: refresher.roll_back(name, when, caller, note or ""))
     text = f"{refresh_text(report)}\n  paused    until `amv resume {name}`"
     return Answer(report.to_json(), text, report.error, exit_code(report))
 

@@ -191,7 +191,7 @@ def status(settings: Settings, name: str | None) -> Answer:
 @click.argument("name")
 @answering
 def cancel(settings: Settings, name: str) -> Answer:
-    """Cancel the running refresh. It stops within one batch and leaves the table unchanged."""
+    """Cancel the running refresh. It stops within one batch; what it has not published stays out of the table."""
     store = opened_store(settings)
     record, caller = store.table(name), command_line_caller()
     result = store.cancel(record, caller)
@@ -245,6 +245,10 @@ def recover(settings: Settings, name: str | None, abandon: str | None, owner_is_
 
     Also removes the files that ended refreshes have left.
     """
+    if name is not None and abandon not in (None, name):
+        raise ArgumentError("amv recover", f"{name} and --abandon {abandon} name two tables.", hint="Leave one out.")
+    if note is not None and not owner_is_dead:
+        raise ArgumentError("amv recover", "--note is for --owner-is-dead.", hint="Leave it out.")
     name, word = _declared_dead(name or abandon, note) if owner_is_dead else (name or abandon, None)
     caller, notes = command_line_caller(), list[str]()
 

@@ -13,7 +13,7 @@ from airflow_mv_provider import definition_file
 from airflow_mv_provider.cli.answer import answer_of
 from airflow_mv_provider.cli.answering import Answer, answering
 from airflow_mv_provider.cli.interruptible import interruptibly
-from airflow_mv_provider.cli.opened import opened_refresher
+from airflow_mv_provider.cli.opened import opened_refresher, refresh_ids
 from airflow_mv_provider.cli.options import wait_option
 from airflow_mv_provider.core.guard import NAMES as GUARD_NAMES
 from airflow_mv_provider.core.outcome import exit_code
@@ -64,9 +64,15 @@ def export(settings: Settings, name: str, to: str, version: int | None, refresh:
     """
     if version is not None and refresh is not None:
         raise ArgumentError("amv export", "--version and --refresh both name a version.", hint="Leave one out.")
-    at = refresh if version is None else str(version)
-    path = to if "://" in to else os.path.abspath(to)
+    path = to if ":" in to else os.path.abspath(to)
     with opened_refresher(settings) as refresher:
+        at = None if version is None else str(version)
+        if refresh is not None:
+            ids = refresh_ids(refresher.store, name, refresh)
+            if len(ids) != 1:
+                problem = f"--refresh {refresh[:60]} names {len(ids) or 'no'} refreshes of {name}."
+                raise ArgumentError("amv export", problem, hint="Give six digits or more, as `amv history` shows them.")
+            (at,) = ids
         found = interruptibly(refresher, lambda: refresher.export(name, path, at))
     manifest = found.manifest
     done = "exported" if found.is_new else "was exported before"

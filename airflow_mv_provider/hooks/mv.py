@@ -84,7 +84,7 @@ class MvHook(BaseHook):
         known = self._known(named)
         if not _is_complete(known):
             known = ChainMap(*known.maps, _without_a_database_twice(known, self._default_connection()))
-        return replace(_masked(_shared(from_environment(environ=known))), connections=self._credentials)
+        return replace(_masked(_shared(from_environment(environ=known))), connections=self.credentials)
 
     async def asettings(self, *, opens_database: bool = True) -> Settings:
         """Return the same as `settings`, for a trigger: connections are read without blocking the event loop.
@@ -168,7 +168,7 @@ class MvHook(BaseHook):
         except MvError as error:
             return False, str(error)
 
-    def _credentials(self, conn_id: str) -> Credentials:
+    def credentials(self, conn_id: str) -> Credentials:
         """Return the connection of a source, from wherever Airflow finds its connections; Airflow masks its password.
 
         raises : ConnectionUnknownError

@@ -121,6 +121,15 @@ def tables(amv):
         pytest.param(
             ("audit", "quiet", "--partition", "1"), "MV-ARGUMENT", "no natural partitions", id="audit: no partition"
         ),
+        pytest.param(
+            ("recover", "quiet", "--abandon", "held"), "MV-ARGUMENT", "name two tables", id="recover: two tables"
+        ),
+        pytest.param(("recover", *WHY), "MV-ARGUMENT", "for --owner-is-dead", id="recover: a reason for nothing"),
+        pytest.param(
+            ("export", "quiet", "--to", "/exports/quiet", "--refresh", "12"),
+            *("MV-ARGUMENT", "names no refreshes"),
+            id="export: a version is no refresh",
+        ),
         pytest.param(("cancel", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="cancel: unknown table"),
         pytest.param(("history", "nowhere"), "MV-TABLE-UNKNOWN", "nowhere", id="history: unknown table"),
         pytest.param(("history", "quiet", "--since", "x"), "MV-ARGUMENT", "'x' is not a time", id="history: no time"),

@@ -59,8 +59,8 @@ def test_what_is_typed_reaches_amv_as_it_is(commands, monkeypatch):
     from airflow_mv_provider.cli import airflow_commands as airflow_cli
 
     seen = []
-    monkeypatch.setattr(airflow_cli, "_export_settings", lambda: None)
-    monkeypatch.setattr(main, "main", lambda *, args, prog_name: seen.append(args))
+    monkeypatch.setattr(airflow_cli, "_lookup_of_exported_settings", lambda: None)
+    monkeypatch.setattr(main, "main", lambda *, args, prog_name, obj: seen.append(args))
     action = commands["mv", "refresh"]
     parser = argparse.ArgumentParser()
     for arg in action.args:
@@ -101,6 +101,28 @@ def test_airflow_runs_them_with_the_database_of_its_own_settings(home, airflow):
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["table"] == "orders"
     assert "airflow_mv" not in done.stderr
+
+
+def test_a_source_is_found_by_a_connection_of_airflow_or_of_the_environment(home, airflow):
+    code = """if True:
+        from airflow.models import Connection
+        from airflow.utils.session import create_session
+        from airflow_mv_provider.cli.airflow_commands import _lookup_of_exported_settings
+
+        with create_session() as session:
+            session.add(Connection(conn_id="erp", conn_type="postgres", host="db", login="reader", password="s3"))
+        found = _lookup_of_exported_settings()
+        print([(each.host, each.user) for each in map(found, ("erp", "shop"))])
+    """
+    more = {"AMV_CONN_SHOP_FILE": str(home.root / "shop")}
+    (home.root / "shop").write_text("postgresql://owner@other/shop")
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, env=os.environ | more
+    )
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1] == "[('db', 'reader'), ('other', 'owner')]"
 
 
 def test_lines_of_airflows_log_are_not_in_the_answer(home, airflow):

@@ -66,6 +66,7 @@ _RECORD = StructType(
         StructField("value", BinaryType()),
     ]
 )
+_END_OF_TIME_MS = 253_402_300_800_000  # the year 10000, which no date of Python has
 _CLOCKS_DIFFER_MS = 3_600_000  # at most, of a database and of who writes its events into the topic
 # What a record has beside its content, for `select`, unless the schema has a column of the name.
 _LINEAGE = {
@@ -157,8 +158,13 @@ class KafkaReader(SharingReader[Kafka, KafkaFrontier], LogReader[Kafka, KafkaFro
         return found
 
     def time_ms(self, frontier: KafkaFrontier) -> int | None:
-        """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`."""
-        return last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
+        """Return the latest time of a record up to the frontier, as the topic has it; see `SourceReader`.
+
+        Returns:
+            None also for a time after the year 9999: a producer may send any number, such as microseconds.
+        """
+        found = last_time_ms(self._cluster, self._source.topic, frontier.offsets, self._source.read_timeout)
+        return found if found is not None and found < _END_OF_TIME_MS else None
 
     def events(self, since: Frontier | None, until: KafkaFrontier, copied: Copied | None = None) -> DataFrame:
         """Return the last event of each key between two states; see `LogReader`.
