@@ -33,7 +33,7 @@ from airflow_mv_provider.api.table_list import runnable
 from airflow_mv_provider.core.airflow_key import is_of, run_of
 from airflow_mv_provider.core.approval.hold import Decision, Objection
 from airflow_mv_provider.core.state import Cancelled, TableRecord
-from airflow_mv_provider.exceptions import DefinitionError, TableNotFoundError
+from airflow_mv_provider.exceptions import TableNotFoundError
 from airflow_mv_provider.metadata.control import Control
 from airflow_mv_provider.metadata.reader import Reader
 
@@ -111,10 +111,11 @@ def decide(
         return _back(table, "decide-incomplete")
     if _is_asked(session, control.state(table.id).owner_key):
         return _back(table, "decide-in-airflow")  # which knows who may answer, and wakes the task
-    try:
-        found = connection.decide(table, decision, user.get_name(), note, hold_id)
-    except DefinitionError:
+    definition = table.definition
+    # As `pinning.check_can_start_over`, which needs PySpark.
+    if decision is Decision.WITHOUT_DELETES and definition.source_kind.is_log and not definition.source.is_complete:
         return _back(table, "decide-not-complete")
+    found = connection.decide(table, decision, user.get_name(), note, hold_id)
     result = found.name if isinstance(found, Objection) else decision.value
     return _back(table, f"decide-{result.lower().replace('_', '-').replace(' ', '-')}")
 

@@ -55,14 +55,7 @@ class Connection:
         return Store(self._found().writing).cancel(table, me)
 
     def decide(self, table: TableRecord, decision: Decision, user: str, note: str, hold_id: str) -> Hold | Objection:
-        """Record a person's decision about the held refresh that was shown; nothing if it is another one now.
-
-        raises : DefinitionError, if it leaves out deletes and the table could not be refreshed afterwards
-        """
-        if decision is Decision.WITHOUT_DELETES:
-            from airflow_mv_provider.runner.pinning import check_can_start_over
-
-            check_can_start_over(table, "a decision to leave out deletes")
+        """Record a person's decision about the held refresh that was shown; nothing if it is another one now."""
         return Store(self._found().writing).holds.decide(table.id, decision, user, note, hold_id)
 
     def _found(self) -> _Opened:

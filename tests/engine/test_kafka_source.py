@@ -59,6 +59,21 @@ def test_refresh_that_is_overtaken_before_it_begins_says_nothing_of_the_topic(sh
     assert shop.lake.store.obstacle(shop.lake.store.table("orders").id) is None
 
 
+@pytest.mark.in_test_all
+def test_time_that_no_calendar_has_keeps_nothing_from_being_shown(shop):
+    """A producer gives microseconds where Kafka means milliseconds."""
+    shop.topic = shop.broker.topic(message_timestamp_after_max_ms=str(2**63 - 1))
+    shop.send(row(1, "a"), at_ms=1_764_000_000_000_000)
+    shop.apply()
+
+    report = shop.refresh()
+
+    assert (report.outcome, shop.rows) == (Outcome.PUBLISHED, [(1, "a")])
+    table = shop.lake.store.table("orders")
+    assert shop.lake.store.status(table).table == "orders"
+    assert [each.refresh_id for each in shop.lake.store.history(table.id)] == [report.refresh_id]
+
+
 def test_topic_is_followed_from_its_start_without_a_gap(shop):
     """The first load, what came since, nothing new, an aborted transaction, one that is open, and a partition more."""
     shop.send(row(1, "a"), row(2, "b"), row(3, "c"), row(2, None), row(1, "a2"))
