@@ -4,11 +4,13 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory
 
+.NOTPARALLEL: # two targets would install into one environment at once
+
 bin := .venv/bin
-# What is set up so far: enough for the demo; with PostgreSQL; with Chromium too.
-stamp := .venv/.up-to-date
-server := .venv/.up-to-date-server
-all := .venv/.up-to-date-all
+# What is set up so far, in this place: enough for the demo; with PostgreSQL; with Chromium too.
+stamp := .venv/.up-to-date-$(firstword $(shell printf %s '$(CURDIR)' | cksum))
+server := $(stamp)-server
+all := $(stamp)-all
 gateway := $(bin)/versitygw
 python_code := $(wildcard airflow_mv_provider spark_apps dags scripts tests benchmarks)
 # What each process begins with, and how the files are shared: tests/engines.py.
@@ -124,5 +126,5 @@ bench: $(stamp) ## measure a refresh and the other ways to keep a table equal to
 
 clean: ## remove .venv and everything the tools left behind
 	-if [ -x $(bin)/python ]; then $(bin)/python scripts/topology.py down --volumes; fi
-	rm -rf .venv .demo .demo-ingest .demo-views .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
+	rm -rf .venv .demo .demo-ingest .demo-views site .cpu.csv .pytest_cache .ruff_cache .mypy_cache .hypothesis build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

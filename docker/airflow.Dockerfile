@@ -15,7 +15,7 @@ RUN apt-get update \
 USER airflow
 
 WORKDIR /opt/airflow/provider
-COPY --chown=airflow:root pyproject.toml README.md LICENSE ./
+COPY --chown=airflow:root pyproject.toml README.md LICENSE NOTICE ./
 COPY --chown=airflow:root airflow_mv_provider ./airflow_mv_provider
 COPY --chown=airflow:root spark_apps ./spark_apps
 

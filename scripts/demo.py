@@ -279,6 +279,7 @@ def described(change: Change) -> str:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker ends too
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     try:
         main()
     except KeyboardInterrupt:

@@ -152,6 +152,7 @@ def environment() -> dict[str, str]:
     """Return the environment of the demo's commands: nobody's own settings, and the demo's places and connections."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "AMV_"))}
     ours = {"AMV_DATABASE_URL": f"sqlite:///{STATE}", "AMV_WAREHOUSE": str(WAREHOUSE), "AMV_LEASE_S": str(LEASE_S)}
+    ours["AIRFLOW_HOME"] = str(HOME / "airflow")  # whose Spark server is the demo's own
     return others | ours | _connections | {"AMV_SOURCE_DATABASES": "kafka,postgresql"}
 
 
@@ -215,6 +216,7 @@ def phase(servers: Servers, table: str) -> Phase:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end too
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     try:
         main()
     except (ServerError, PostgresMissingError) as error:

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,11 +14,28 @@ import psutil
 GRACE_S = 10  # seconds that a process has to end
 
 
+def born(pid: int) -> float:
+    """Return when a process began, in seconds since the machine did: a clock that is set does not change it.
+
+    Raises:
+        psutil.NoSuchProcess
+    """
+    return round(float(psutil.Process(pid).create_time()) - psutil.boot_time(), 1)
+
+
+def boot() -> str:
+    """Return what names this start of the machine; empty where it has no name, as on macOS."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
 def process_of(entry: Mapping[str, Any]) -> psutil.Process | None:
     """Return the process of an entry, unless it has ended; its pid may be another's by now."""
     try:
         process = psutil.Process(entry["pid"])
-        is_it = process.create_time() == entry["created"] and process.status() != psutil.STATUS_ZOMBIE
+        is_it = _is_born_at(entry) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return None
     return process if is_it else None
@@ -39,10 +57,14 @@ def end(services: Sequence[Mapping[str, Any]], how: signal.Signals) -> int:
     return len(running)
 
 
+def _is_born_at(entry: Mapping[str, Any]) -> bool:
+    return abs(born(entry["pid"]) - entry["born"]) < 1.5  # the machine's start is known by the second
+
+
 def _is_or_was_ours(entry: Mapping[str, Any]) -> bool:
     """True unless another process has the pid by now; while a session lives, nobody gets its leader's."""
     try:
-        return bool(psutil.Process(entry["pid"]).create_time() == entry["created"])
+        return _is_born_at(entry)
     except psutil.NoSuchProcess:
         return True
 

@@ -44,14 +44,29 @@ as_root() {
 
 # What keeps a package from starting a server while it is installed; removed whatever becomes of it.
 temporary=()
-trap 'for file in "${temporary[@]}"; do as_root rm -f "$file"; done' EXIT
+# Before bash 4.4, as on macOS, an empty array is an unbound variable.
+trap 'for file in ${temporary[@]+"${temporary[@]}"}; do as_root rm -f "$file"; done' EXIT
 
 apt_is_fresh=false
-apt_install() {
+apt_update() {
   if [ "$apt_is_fresh" = false ]; then
     quietly "apt-get update" as_root apt-get update -qq
     apt_is_fresh=true
   fi
+}
+
+# Whether this release has all of some packages: not every one has Chromium, or Java 17.
+can_install() {
+  local package
+  can_apt || return 1
+  apt_update
+  for package in "$@"; do
+    apt-cache policy "$package" | grep -q 'Candidate: [^(]' || return 1
+  done
+}
+
+apt_install() {
+  apt_update
   quietly "Installing $*" as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
 }
 
@@ -83,12 +98,19 @@ make_venv() {
     quietly "Making $venv" uv venv --quiet --allow-existing --python "$python" "$venv"
     return
   fi
-  # Debian's python3 comes without the venv module.
+  # Debian's python3 comes without the venv module, which is in a package for each version.
   if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
-    can_apt || die "Python's venv module is missing: apt-get install python3-venv, or install uv."
-    apt_install python3-venv
+    local package
+    package="$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')-venv"
+    can_install "$package" || die "Python's venv module is missing: apt-get install $package, or install uv."
+    apt_install "$package"
   fi
   quietly "Making $venv" "$python" -m venv "$venv"
+}
+
+# One that was interrupted while it was made has no pip, and one of another place has programs that point there.
+is_venv_whole() {
+  [ -e "$venv/place" ] && [ "$(cat "$venv/place")" = "$PWD" ] && is_python_new_enough "$venv/bin/python"
 }
 
 # The path is part of it: an editable install points at the checkout that it was made from.
@@ -135,9 +157,13 @@ is_java_there() {
 ensure_java() {
   is_java_there && return
   local found=${JAVA_HOME:+ (JAVA_HOME is $JAVA_HOME)}
-  can_apt || die "Java 17 or newer is missing$found: apt-get install openjdk-17-jre-headless, or set JAVA_HOME."
+  local package
+  for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do
+    if can_install "$package"; then break; fi
+  done
+  can_apt || die "Java 17 or newer is missing$found: apt-get install default-jre-headless, or set JAVA_HOME."
   say "Installing Java"
-  apt_install openjdk-17-jre-headless
+  apt_install "$package"
   is_java_there || die "Java 17 or newer is installed but another one is found first$found: unset JAVA_HOME or put it first on PATH."
 }
 
@@ -175,11 +201,11 @@ ensure_chromium() {
   for name in chromium chromium-browser google-chrome; do
     if command -v "$name" >/dev/null; then return; fi
   done
-  if can_apt; then
+  if can_install chromium; then
     say "Installing Chromium"
     apt_install chromium
   else
-    say "Chromium is missing: tests/browser will fail without it (apt-get install chromium)."
+    say "Chromium is missing: tests/browser will fail without it (Debian's package chromium, or Google Chrome)."
   fi
 }
 
@@ -188,7 +214,7 @@ ensure_chromium() {
 # These packages have its programs and start no server. The tests of MariaDB as a source need them, and nothing else.
 ensure_mariadb() {
   if command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ]; then return; fi
-  if can_apt; then
+  if can_install mariadb-server-core mariadb-client-core; then
     say "Installing MariaDB (its programs only, no running server)"
     apt_install mariadb-server-core mariadb-client-core
   else
@@ -201,7 +227,7 @@ ensure_mariadb() {
 # The package would start a pooler for the whole machine; a masked unit keeps systemd from it while it is installed.
 ensure_pgbouncer() {
   if command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]; then return; fi
-  if ! can_apt; then
+  if ! can_install pgbouncer; then
     say "PgBouncer is missing: its tests will fail without it (apt-get install pgbouncer)."
     return
   fi
@@ -214,7 +240,11 @@ ensure_pgbouncer() {
 
 # ---- All of it --------------------------------------------------------------------------------------------------------
 
-is_python_new_enough "$venv/bin/python" || make_venv
+if ! is_venv_whole; then
+  rm -rf "$venv"
+  make_venv
+  pwd >"$venv/place"
+fi
 : >"$log"
 [ "$(cat "$venv/installed" 2>/dev/null)" = "$(wanted)" ] || install_packages
 ensure_java

@@ -29,13 +29,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
 import psycopg
 
 from scripts.demo_flights import shipped_flights, write_months
 from scripts.native_compose import ROOT, Compose, Place, TopologyError, read_env
 from scripts.postgres_programs import PostgresMissingError, as_account, own, program
-from scripts.processes import GRACE_S, end, process_of
+from scripts.processes import GRACE_S, boot, born, end, process_of
 
 HEALTHY_S = 300  # half a minute on a machine with nothing else to do
 
@@ -212,8 +211,7 @@ class Topology:
                 **how,
             )
         self._children.append(process)
-        created = psutil.Process(process.pid).create_time()
-        self._processes.append({"name": name, "pid": process.pid, "created": created})
+        self._processes.append({"name": name, "pid": process.pid, "born": born(process.pid)})
         self._remember()
 
     def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
@@ -285,7 +283,7 @@ class Topology:
             yield
 
     def _remember(self, *, is_ready: bool = False) -> None:
-        state = {"url": self.url, "is_ready": is_ready, "processes": self._processes}
+        state = {"url": self.url, "is_ready": is_ready, "boot": boot(), "processes": self._processes}
         partial = self.place.state.with_suffix(".partial")
         partial.write_text(json.dumps(state, indent=2), encoding="utf-8")
         partial.replace(self.place.state)
@@ -295,8 +293,8 @@ class Topology:
             found = dict(json.loads(self.place.state.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return {"processes": [], "is_ready": False}
-        # What was started before this machine was: its pids are others' now.
-        found["processes"] = [each for each in found["processes"] if each["created"] >= psutil.boot_time() - 1]
+        if found.get("boot") != boot():  # the machine was started again: these pids are others' now
+            found |= {"processes": [], "is_ready": False}
         return found
 
 

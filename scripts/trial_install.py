@@ -156,13 +156,15 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 
 def install(venv: Path, readme: str, environment: Mapping[str, str]) -> None:
     """Make an environment with Airflow alone, and install the package as the README says."""
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)  # nosec B603  # no shell, fixed words
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    make = [uv, "venv", "--quiet", "--python", sys.executable] if uv else [sys.executable, "-m", "venv"]
+    subprocess.run([*make, str(venv)], check=True)  # nosec B603  # no shell, fixed words
     (airflow,) = re.findall(
         r"^apache-airflow==.*$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
     )
     (command,) = re.findall(r"^    (pip install .*)$", readme, re.MULTILINE)
     pip, beside = "pip install --quiet", f"-c {ROOT / 'constraints.txt'}"
-    if uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}"):
+    if uv:
         pip = f"{uv} pip install --quiet"  # several times faster, and the same
     run(f"{pip} {beside} {airflow}", environment)
     run(f"{command.replace('pip install', pip)} {beside}", environment)
@@ -191,4 +193,6 @@ def run(command: str, environment: Mapping[str, str], *, is_shown: bool = True) 
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Airflow ends too
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(129))
     main()

@@ -59,7 +59,8 @@ class StandaloneCluster:
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *options],
-                env=os.environ | {"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
+                env=os.environ
+                | {"SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

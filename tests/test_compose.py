@@ -79,6 +79,19 @@ def test_spark_and_airflow_run_from_one_image_and_share_the_warehouse() -> None:
     assert [name for name, service in ours.items() if "warehouse:/opt/warehouse" not in service["volumes"]] == []
 
 
+def test_one_service_builds_the_image() -> None:
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["airflow-init"]
+
+
+@pytest.mark.parametrize("service", [name for name in SERVICES if name != "postgres"])
+def test_a_command_that_is_not_airflows_goes_past_the_images_entrypoint(service: str) -> None:
+    """The entrypoint passes on bash, python and airflow; it gives all else to `airflow` as its command."""
+    command = SERVICES[service]["command"]
+
+    program = "airflow" if isinstance(command, str) else command[0]
+    assert program in ("bash", "python", "airflow") or SERVICES[service]["entrypoint"] == ["/usr/bin/dumb-init", "--"]
+
+
 def test_image_is_given_every_file_that_the_wheel_is_built_from() -> None:
     copied = set(re.findall(r"^COPY \S+ (.+) \S+$", (ROOT / "docker" / "airflow.Dockerfile").read_text(), re.MULTILINE))
     targets = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"]
