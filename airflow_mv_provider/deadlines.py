@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from airflow_mv_provider.exceptions import DefinitionError, MvError, TableNotFou
 if TYPE_CHECKING:
     from airflow_mv_provider.metadata.reader import Reader
 
+_NOTIFIER = "airflow_mv_provider.notifications.FreshnessNotifier"
 _PATIENCE_S = 5.0  # the scheduler creates no other run meanwhile
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ def freshness_deadline(table: RefreshableTable, callback: Callback, *, mv_conn_i
     """Return the deadline alert of a table's DAG: each run is to end before the table is late.
 
     Args:
-        callback: Such as `AsyncCallback(FreshnessNotifier, {"table": "orders"})`.
+        callback: Such as `AsyncCallback(FreshnessNotifier, {"http_conn_id": "alerts"})`, which is told the table.
 
     Raises:
         DefinitionError: If the table has no freshness target.
@@ -103,4 +105,7 @@ def freshness_deadline(table: RefreshableTable, callback: Callback, *, mv_conn_i
             table.name, "the table has no freshness target.", hint="Add `freshness: {target: 1h}` to it."
         )
     reference = TableFreshnessDeadline(table.name, table.freshness.measured_from, mv_conn_id)
+    if callback.path == _NOTIFIER:  # one is given for all tables of a file
+        callback = copy(callback)
+        callback.kwargs = {**callback.kwargs, "table": table.name}
     return DeadlineAlert(reference, timedelta(seconds=table.freshness.target), callback, name=f"{table.name} is late")

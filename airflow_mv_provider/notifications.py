@@ -191,8 +191,11 @@ def _report(context: Context) -> RefreshReport | None:
     if not isinstance(task, MvOperator):
         return None
     with suppress(MvError), task.hook().reading() as reader:
-        refresh_id = reader.worked_on(task.caller(context).key)
+        key, own = task.caller(context).key, getattr(task, "refresh_id", None)
+        refresh_id = task.linked_refresh or (reader.newest_of(key, own) if own else reader.worked_on(key))
         report = None if refresh_id is None else reader.report(refresh_id)
+        if report is not None and report.table != (task.linked_table or report.table):
+            return None  # of another table of its ingestion, whose tasks share a key
         return report if report is not None and is_explained_by(report, _failure(context)) else None
     return None
 

@@ -90,7 +90,8 @@ def interval_of(context: Context, grain: Grain, text: str | None) -> tuple[str, 
 
 def _zone(dag: DAG) -> tzinfo:
     """Return the zone that a DAG's intervals are made in: its timetable's, if that has one of its own."""
-    zone = getattr(dag.timetable, "timezone", None) or dag.timezone
+    timetable = getattr(dag.timetable, "timetable", dag.timetable)  # that of an AssetOrTimeSchedule lies within it
+    zone = getattr(timetable, "timezone", None) or dag.timezone
     return ZoneInfo(zone) if isinstance(zone, str) else zone
 
 

@@ -51,7 +51,7 @@ def refresh_dags(definition_file: str | Path, *, on_late: Callback | None = None
     with_own = [table for table in found.tables if table.name in found.dags]
     dags = [refresh_dag(table, found.dags[table.name], on_late=on_late, **task_args) for table in with_own]
     dags += [
-        ingest_dag(each, found.tables, found.ingestion_dags[each.name], **task_args)
+        ingest_dag(each, found.tables, found.ingestion_dags[each.name], on_late=on_late, **task_args)
         for each in found.ingestions
         if any(_is_of(table, each) for table in found.tables)
     ]
@@ -78,26 +78,37 @@ def refresh_dag(
         more["deadline"] = freshness_deadline(table, on_late, mv_conn_id=task_args.get("mv_conn_id"))
     zone = _timezone(table.name, options.timezone)
     given: dict[str, Any] = {"interval": options.interval, "interval_format": options.interval_format}
-    schedule, what = _schedule(table, options, zone), f"Refresh the table {table.name}"
+    schedule = _schedule(table, options, zone, task_args.get("mv_conn_id"))
+    what = f"Refresh the table {table.name}"
     with _dag(options, f"refresh_{table.name}", what, schedule, zone, params=refresh_params(), **more) as dag:
         _tasks(table, options, given | _waiting(options) | task_args)
     return dag
 
 
 def ingest_dag(
-    ingestion: Ingestion, tables: Sequence[RefreshableTable], options: DagOptions | None = None, **task_args: Any
+    ingestion: Ingestion,
+    tables: Sequence[RefreshableTable],
+    options: DagOptions | None = None,
+    *,
+    on_late: Callback | None = None,
+    **task_args: Any,
 ) -> DAG:
     """Return the DAG of an ingestion.
 
     Args:
         tables: Its tables, perhaps with others.
+        on_late: See `refresh_dags`.
         task_args: Arguments of its tasks.
     """
     options, name = options or DagOptions(), ingestion.name
     mine = [table for table in tables if _is_of(table, ingestion)]
     zone, given = _timezone(name, options.timezone), _waiting(options) | task_args
-    schedule = [Asset(asset_uri(each)) for each in options.after] if options.after else options.schedule
-    with _dag(options, f"ingest_{name}", f"Refresh the tables of {name} in one state", schedule, zone) as dag:
+    schedule = _after(options.after) if options.after else options.schedule
+    what, more = f"Refresh the tables of {name} in one state", dict[str, Any]()
+    if on_late is not None and (late := [table for table in mine if table.freshness is not None]):
+        conn_id = task_args.get("mv_conn_id")
+        more["deadline"] = [freshness_deadline(each, on_late, mv_conn_id=conn_id) for each in late]
+    with _dag(options, f"ingest_{name}", what, schedule, zone, **more) as dag:
         if options.tasks == "one":
             IngestOperator(task_id="ingest", ingestion=name, tables=mine, **given)
         else:
@@ -147,15 +158,19 @@ def _tasks(table: RefreshableTable, options: DagOptions, given: dict[str, Any]) 
             SubmitRefreshTableOperator(task_id="refresh", table=table, conn_id=options.spark_conn_id, **given)
 
 
-def _schedule(table: RefreshableTable, options: DagOptions, zone: Any) -> Any:
+def _after(tables: Sequence[str]) -> AssetAny:
+    """Return a schedule by which one published table is enough: a refresh that finds nothing new sends no event."""
+    return AssetAny(*(Asset(asset_uri(name)) for name in tables))
+
+
+def _schedule(table: RefreshableTable, options: DagOptions, zone: Any, mv_conn_id: str | None) -> Any:
     if options.after:
-        # One is enough: a refresh that finds nothing new sends no event.
-        return AssetAny(*(Asset(asset_uri(name)) for name in options.after))
+        return _after(options.after)
     if options.schedule == "source" and table.source_kind.has_triggers:
         from airflow_mv_provider.triggers.commits import delta_asset
 
         (path,) = table.source.paths
-        return delta_asset(path)
+        return delta_asset(path, mv_conn_id=mv_conn_id)
     if options.interval is not None and options.schedule is not None:
         # Runs of a plain "@daily" schedule have no data interval.
         return CronDataIntervalTimetable(options.schedule, timezone=zone)

@@ -72,7 +72,7 @@ class IngestOperator(_OfIngestion):
     """Refresh all tables of an ingestion in one task, and push the id of the run.
 
     It fails if a table was left behind, after all others were published. Airflow then emits no asset event, also for
-    those: `ingest_group` has a task for each table.
+    those, before a later try succeeds: `ingest_group` has a task for each table.
 
     Args:
         ingestion: Its name.
@@ -104,6 +104,8 @@ class IngestOperator(_OfIngestion):
         for each in report.tables:
             if each.refresh_id is not None:
                 self.announce(refresher.store.report(each.refresh_id), context)
+            elif (before := self.published_before(each.table, context)) is not None:
+                self.announce(before, context)
             else:
                 self._keep_silent(each.table)
         raise_left_behind(report)
@@ -125,6 +127,7 @@ class StageIngestionOperator(_OfIngestion):
     """
 
     shares_refresh = True
+    ends_for_others = True
 
     def __init__(self, *, names: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -146,6 +149,9 @@ class StageIngestionOperator(_OfIngestion):
         self.apply(refresher)
         staged = refresher.stage_ingestion(str(self.ingestion), self.caller(context), self.names)
         others = {each.table: asdict(each) for each in staged.tables}
+        for name in (*staged.refreshes, *others):
+            if (ended := self.published_before(name, context)) is not None:  # before its own refresh began
+                self.ended_for_another(ended, context)
         for each in staged.tables:
             self.log.info("%s: %s", each.table, each.outcome if each.error is None else each.error.message)
         if staged.tables and not staged.refreshes and all(each.is_left_behind for each in staged.tables):
@@ -178,6 +184,8 @@ class PublishIngestedOperator(PhaseTask):
             AirflowSkipException: If it had nothing to do.
         """
         self.linked_table = self.table
+        if not isinstance(self.staged, Mapping):
+            raise AirflowFailException("nothing was staged.")
         self.refresh_id = self.staged["refreshes"].get(self.table)
         if self.refresh_id is not None:
             return super().work(refresher, context)
@@ -210,6 +218,8 @@ class FinishIngestionOperator(_OfIngestion):
             The error of a table that was left behind, and what kept the offsets from being published.
         """
         if not isinstance(self.staged, Mapping):
+            if self._was_staging_skipped(context):
+                raise AirflowSkipException("the run has left out its ingestion.")
             raise AirflowFailException("nothing was staged.")
         run_id, refreshes = str(self.staged["run_id"]), self.staged["refreshes"]
         report = refresher.finish_ingestion(str(self.ingestion), run_id, refreshes)
@@ -220,6 +230,15 @@ class FinishIngestionOperator(_OfIngestion):
             names = ", ".join(each.table for each in report.left_behind)
             raise AirflowFailException(f"left behind: {names}. The logs of their own tasks have the reasons.")
         return run_id
+
+    def _was_staging_skipped(self, context: Context) -> bool:
+        """Return whether the group's first task was skipped, as by a branch before it."""
+        ti: Any = context["ti"]
+        if self.task_group is None:
+            return False
+        stage = self.task_group.child_id("stage")  # type: ignore[no-untyped-call]
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[stage], run_ids=[ti.run_id])
+        return str(states.get(ti.run_id, {}).get(stage)) == "skipped"
 
 
 def raise_left_behind(report: IngestionReport) -> None:

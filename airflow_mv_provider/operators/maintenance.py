@@ -156,7 +156,7 @@ class RollbackOperator(RunnerTask):
         """
         if not str(self.note).strip():
             raise ArgumentError(self.task_id, "a rollback needs a reason.", hint="Give `note`.")
-        report = self.published_by_an_earlier_try(refresher.store, context)  # which paused the table
+        report = self.published_before(self.table, context)  # which paused the table
         if report is None:
             report = refresher.roll_back(self.table, str(self.to), self.caller(context), self.note)
         self.log_refresh(report)

@@ -178,6 +178,8 @@ class FirstTask(MvOperator):
 
 def _known(options: RefreshOptions | None) -> dict[str, Any]:
     """Return the options that are known while the DAG is parsed: all but what other tasks return."""
+    if _is_result(options):
+        return {}
     return {name: value for name, value in (options or {}).items() if not _is_result(value)}
 
 
@@ -228,13 +230,12 @@ class RefreshTableOperator(FirstTask, RunnerTask):
     def work(self, refresher: Refresher, context: Context) -> str | None:
         """Bring the table up to date."""
         name, request = self.begin(refresher.apply, context)
-        before = self.published_by_an_earlier_try(refresher.store, context)
         report = refresher.refresh(name, self.caller(context), request)
         for refresh_id in report.recovered:
             if refresh_id != report.refresh_id:
                 self.log_refresh(refresher.store.report(refresh_id), "Ended the refresh of a dead owner: ")
         self.log_refresh(report)
-        self.announce(report if before is None or report.outcome is not Outcome.NOTHING_TO_DO else before, context)
+        self.announce(report, context)
         return report.refresh_id
 
 

@@ -45,9 +45,9 @@ from airflow.sdk import Context
 from airflow_mv_provider.compat import AirflowException
 from airflow_mv_provider.core.jvm_zone import IN_UTC_AND_ENGLISH
 from airflow_mv_provider.core.outcome import ENDED_WELL, RefreshReport, error_of
-from airflow_mv_provider.core.rejections import paused
+from airflow_mv_provider.core.rejections import in_progress, paused
 from airflow_mv_provider.core.scope.request import Request, to_params
-from airflow_mv_provider.core.state import Caller, TableRecord
+from airflow_mv_provider.core.state import Caller, RefreshState, TableRecord
 from airflow_mv_provider.core.submission import Step, is_answer, next_step
 from airflow_mv_provider.exceptions import (
     EngineError,
@@ -109,7 +109,6 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
         database_url_file: str | None = None,
         **kwargs: Any,
     ) -> None:
-        kwargs["conf"] = IN_UTC_AND_ENGLISH | (kwargs.get("conf") or {})
         super().__init__(application=application or program(), packages=packages, name=name, **kwargs)
         self.database_url_file = database_url_file
         self._is_killed = False
@@ -141,6 +140,7 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             state, mine = store.freed(store.state(job.table.id), is_over), job.newest()
             if mine is not None and mine.finished_at is not None and self._is_answered_by(mine):
                 return self._end(mine, context)
+            self._wait_if_held(job, state, context)
             submitted_after = None if memory is None else memory.get(_SUBMITTED_AFTER)
             match next_step(state, store.waiters(job.table.id), job.who.key, mine, submitted_after):
                 case Step.WATCH:
@@ -214,18 +214,19 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             from airflow_mv_provider.spark.packages import delta_packages
 
             self.packages = delta_packages()
+        self.conf: dict[Any, Any] = IN_UTC_AND_ENGLISH | (self.conf or {})
         failure: Exception | None = None
         try:
             with _environment(variables):
                 SparkSubmitOperator.execute(self, context)
         except (AirflowException, RuntimeError) as error:  # the program's exit code, or the cluster's error
             failure = error
-        after = job.newest()
+        after, state = job.newest(), job.store.state(job.table.id)
+        self._wait_if_held(job, state, context)
         if after is not None and is_answer(before, after):
             if after.finished_at is None:
                 raise EngineError(job.table.name, f"the driver has died: {_first_line(failure)}") from failure
             return self._end(after, context)
-        state = job.store.state(job.table.id)
         if state.is_lease_live and state.owner_key != job.who.key:
             raise _in_progress(job) from failure
         raise EngineError(
@@ -233,6 +234,19 @@ class SubmitRefreshTableOperator(FirstTask, SparkSubmitOperator):
             f"the driver ended before a refresh began: {_first_line(failure)}",
             hint="See the driver's log, above or on the cluster.",
         ) from failure
+
+    def _wait_if_held(self, job: _Job, state: RefreshState, context: Context) -> None:
+        """Wait if this task's own refresh awaits approval: its driver has ended, and another one publishes it then.
+
+        raises : RefreshHeldError, TaskDeferred
+        """
+        if not state.is_held or state.owner_key != job.who.key:
+            return
+        self._forget(context)
+        hold = job.store.last_hold(state.refresh_id) if state.refresh_id else None
+        if self.deferrable and hold is not None:
+            self.leave_the_worker(context, job.table.name, "decision", hold.id)
+        raise in_progress(job.table, state)
 
     def _watch(self, job: _Job) -> None:
         """Wait while the driver of an earlier try works.

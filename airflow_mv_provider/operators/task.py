@@ -45,7 +45,7 @@ from airflow_mv_provider.hooks.mv import MvHook
 from airflow_mv_provider.links import HistoryLink, TableLink
 from airflow_mv_provider.open_lineage.gathering import Gathered, gathered, is_wanted
 from airflow_mv_provider.operators import decision
-from airflow_mv_provider.operators.dag_run import caller, group_of, is_over, was_cleared
+from airflow_mv_provider.operators.dag_run import caller, group_of, had_ended, is_over, was_cleared
 from airflow_mv_provider.operators.metrics import count_ended, count_error, show_stalled
 from airflow_mv_provider.report_text.figures import seconds_text, size
 from airflow_mv_provider.report_text.refresh_text import outcome_text
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from airflow_mv_provider.triggers.wait import Awaited
 
 _DEFAULT_QUEUE_TIMEOUT_S = 3600.0
+_LOOKS_BACK = 10  # refreshes of a table, of which one may be this task's own
 _LOOKS_MISSED = 2  # a scheduler may restart a task late: a ticket stays valid for this many intervals
 _LOOKS_PER_DECISION = 10  # a person takes longer than a refresh
 RECOVERED = AssetAlias("mv_recovered")  # Airflow takes events of any table's asset through it
@@ -274,7 +275,12 @@ class MvOperator(BaseOperator):
             context["outlet_events"][RECOVERED].add(Asset(asset_uri(report.table)), extra=asset_facts(report))
 
     def announce(self, report: RefreshReport, context: Context) -> None:
-        """Add the refresh's facts to the table's asset event; suppress the event if nothing was published."""
+        """Add the refresh's facts to the table's asset event; suppress the event if nothing was published.
+
+        A refresh that finds nothing to do may come after one that was published when this task could send no event.
+        """
+        if report.outcome is Outcome.NOTHING_TO_DO:
+            report = self.published_before(report.table, context) or report
         outlets = self.outlets or []
         ours = [each for each in outlets if isinstance(each, Asset) and table_of_asset(each.uri) == report.table]
         if report.outcome in (Outcome.PUBLISHED, Outcome.RUNNING):  # RUNNING: published, another task cleans up
@@ -284,13 +290,19 @@ class MvOperator(BaseOperator):
             # Airflow creates an event for each outlet that is left when the task succeeds.
             self.outlets = [each for each in outlets if each not in ours]
 
-    def published_by_an_earlier_try(self, store: Store, context: Context) -> RefreshReport | None:
-        """Return the refresh that an earlier try has published; it died before Airflow heard of it."""
-        if context["ti"].try_number == 1 or was_cleared(context, self.retries):
+    def published_before(self, table: str, context: Context) -> RefreshReport | None:
+        """Return the newest refresh that was published under this task's key, of which Airflow may not have heard.
+
+        An earlier try or an earlier look of this one has begun it, or completed it for a dead owner. What had ended
+        when a user cleared the task is not meant.
+        """
+        if self._store is None:
             return None
-        refresh_id = store.worked_on(self.caller(context).key)
-        report = None if refresh_id is None else store.report(refresh_id)
-        return report if report is not None and report.outcome is Outcome.PUBLISHED else None
+        key, is_cleared = self.caller(context).key, was_cleared(context, self.retries)
+        for each in self._store.history(self._store.table(table).id, _LOOKS_BACK):
+            if each.outcome is Outcome.PUBLISHED and any(one.owner_key == key for one in each.attempts):
+                return None if is_cleared and had_ended(context, each.finished_at) else each
+        return None
 
     def caller(self, context: Context) -> Caller:
         """Return the caller, whose key is this task's own, or that of its group if these share a refresh."""
@@ -434,7 +446,7 @@ def within_seconds(action: Callable[[], None]) -> None:
 def with_asset(outlets: object, table: str | None) -> list[Any]:
     """Return a task's outlets, with the asset of the table it publishes if the name is known at parse time."""
     given = _listed(outlets)
-    if not table or "{" in table:
+    if not isinstance(table, str) or not table or "{" in table:  # another task's result is known later
         return given
     asset = Asset(asset_uri(table))
     return given if asset in given else [*given, asset]

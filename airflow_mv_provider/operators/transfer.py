@@ -14,7 +14,6 @@ from airflow.sdk import Context
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.definition.source import Source
-from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.scope.request import Request, check_note
 from airflow_mv_provider.exceptions import ArgumentError
 from airflow_mv_provider.operators.task import RunnerTask, with_asset
@@ -68,10 +67,9 @@ class LoadTableOperator(RunnerTask):
         request = Request(overrides=tuple(self.overrides), hold=self.hold, note=self.note or None)
         check_note(request)
         self.linked_table = str(self.table)
-        before = self.published_by_an_earlier_try(refresher.store, context)
         report = refresher.load(str(self.table), self._source(), self.caller(context), request)
         self.log_refresh(report)
-        self.announce(report if before is None or report.outcome is not Outcome.NOTHING_TO_DO else before, context)
+        self.announce(report, context)
         return report.refresh_id
 
     def _source(self) -> object:

@@ -2,10 +2,10 @@
 
     asset_state_store["delta_version"]    the newest commit that was examined; the watermark
 
-The trigger sends the event before it stores the watermark. A triggerer that dies in between sends the event again, and
-the resulting run finds nothing new. The first check stores the table's present version as the watermark, without an
-event. Before Airflow 3.3 a trigger has no such store: its first check is an event, since it does not know what came
-before it, and it keeps the watermark in its memory and does not end.
+The trigger sends the event, and stores the watermark once Airflow has had time to store that. A triggerer that dies in
+between sends the event again, and the resulting run finds nothing new. The first check stores the table's present
+version as the watermark, without an event. Before Airflow 3.3 a trigger has no such store: its first check is an event,
+since it does not know what came before it, and it keeps the watermark in its memory and does not end.
 
 The log's JSON files are read through Airflow's object storage (local paths need nothing; s3, gs and abfs need the
 fsspec file system of Airflow's own providers), in a thread, because such reads block.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import Asset, AssetWatcher, ObjectStoragePath
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -42,6 +42,8 @@ class DeltaCommitTrigger(BaseEventTrigger):
         conn_id: Airflow connection to the storage.
         mv_conn_id: Connection that supplies the warehouse; see `hooks.mv`.
     """
+
+    sent_within_s: ClassVar[float] = 10.0
 
     def __init__(
         self,
@@ -81,6 +83,8 @@ class DeltaCommitTrigger(BaseEventTrigger):
             is_event = found is not None and (found.has_data or (since is None and not has_store))
             if found is not None and is_event:
                 yield TriggerEvent(_facts(self.path, since, found))  # type: ignore[no-untyped-call]
+                if has_store:
+                    await asyncio.sleep(self.sent_within_s)  # Airflow's triggerer only takes it into memory at first
             if found is not None and found.version != since:
                 since = found.version
                 await self._remember(since)

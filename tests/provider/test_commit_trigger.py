@@ -31,6 +31,7 @@ def trigger(memory=None, **arguments):
 
     found = DeltaCommitTrigger("raw/orders", **arguments)
     found.poke_interval = 0.05  # real ones are told to be patient
+    found.sent_within_s = 0.0
     found.asset_state_store = memory
     return found
 
@@ -68,6 +69,28 @@ def test_only_commits_with_data_are_events_and_each_is_one(home, airflow):
     assert (first["operations"], second["operations"]) == (["WRITE"], ["DELETE"])
     assert (second["since"], second["changed"]) == (seen, [home.versions("raw/orders")])
     assert memory.kept["delta_version"] == home.versions("raw/orders")
+
+
+def test_a_triggerer_that_ends_before_the_event_is_stored_sends_it_again(home, airflow):
+    """Airflow takes it into memory, and stores it at its next turn."""
+    memory = Memory()
+    memory.kept["delta_version"] = home.versions("raw/orders")
+    home.write("SELECT 9L AS id, 'v9' AS v", mode="append")
+
+    async def ended_meanwhile():
+        interrupted = trigger(memory)
+        interrupted.sent_within_s = 60.0
+        running = interrupted.run()
+        event = await anext(running)
+        rest = asyncio.ensure_future(anext(running))
+        await asyncio.sleep(0)
+        rest.cancel()
+        return event.payload
+
+    first = asyncio.run(ended_meanwhile())
+    [second] = asyncio.run(events(trigger(memory)))
+
+    assert first == second
 
 
 def test_without_a_store_the_first_check_is_an_event_and_the_trigger_goes_on(home, airflow):

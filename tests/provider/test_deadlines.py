@@ -25,7 +25,7 @@ from airflow.sdk import AsyncCallback
 from airflow_mv_provider.notifications import FreshnessNotifier
 from airflow_mv_provider.operators.factory import refresh_dags
 
-told = AsyncCallback(FreshnessNotifier, {"table": "late_orders", "http_conn_id": "alerts", "prefix": "@data"})
+told = AsyncCallback(FreshnessNotifier, {"http_conn_id": "alerts", "prefix": "@data"})
 globals().update(refresh_dags("late.yaml", on_late=told))
 """
 BY_SOURCE = {"target": "1h", "measured_from": "source"}

@@ -6,10 +6,11 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from airflow.sdk import AssetAny
+from airflow.sdk import Asset, AssetAny
 
 from airflow_mv_provider import definition_file as definitions
 from airflow_mv_provider.core.outcome import Outcome
@@ -73,6 +74,53 @@ def test_a_dag_starts_when_one_of_several_tables_was_published(airflow):
 
 
 @pytest.mark.slow
+def test_an_ingestion_starts_when_one_of_several_tables_was_published(airflow):
+    outputs = {"ones": {"table": "public.ones"}}
+    ingestion = {"name": "shop", "source": {"type": "jdbc", "conn_id": "shop"}, "outputs": outputs}
+    ones = {"name": "ones", "key": ["id"], "source": {"type": "output", "of": "shop", "output": "ones"}}
+    dags = {"ingestions": {"shop": {"after": ["orders", "gold.lines"]}}}
+    document = {"ingestions": [ingestion], "tables": [ones, ORDERS, LINES], "dags": dags}
+    (DAGS / "tables.yaml").write_text(yaml.safe_dump(document))
+
+    assert isinstance(airflow.load("ingest_shop", DAG_FILE).timetable.asset_condition, AssetAny)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_or_asset", [False, True])
+def test_an_interval_is_of_the_time_zone_of_its_timetable(airflow, is_or_asset):
+    from airflow.sdk import DAG, AssetOrTimeSchedule, CronDataIntervalTimetable
+
+    from airflow_mv_provider.operators.dag_run import interval_of
+
+    timetable = CronDataIntervalTimetable("0 0 * * *", timezone="America/New_York")
+    dag = DAG("d", schedule=AssetOrTimeSchedule(timetable=timetable, assets=[Asset("x")]) if is_or_asset else timetable)
+    day = [datetime(2026, 3, each, 5, tzinfo=UTC) for each in (1, 2)]
+    run = SimpleNamespace(data_interval_start=day[0], data_interval_end=day[1])
+
+    assert interval_of({"dag": dag, "dag_run": run}, "day", None) == ("2026-03-01", "2026-03-02")
+
+
+@pytest.mark.slow
+def test_a_table_that_another_task_names_is_parsed(airflow):
+    text = """
+from airflow.sdk import DAG, task
+from airflow_mv_provider import RefreshTableOperator
+from airflow_mv_provider.operators.maintenance import RollbackOperator
+
+@task
+def choose():
+    return "orders"
+
+with DAG("chosen", schedule=None):
+    name = choose()
+    RefreshTableOperator(task_id="refresh", table=name, options=choose())
+    RollbackOperator(task_id="rollback", table=name, to="1", note="why")
+"""
+
+    assert {"refresh", "rollback"} < set(airflow.load("chosen", text).task_ids)
+
+
+@pytest.mark.slow
 def test_a_dag_that_follows_its_source_watches_it(airflow):
     write({"tables": {"orders": {"schedule": "source"}}}, ORDERS)
 
@@ -81,6 +129,16 @@ def test_a_dag_that_follows_its_source_watches_it(airflow):
     [watcher] = asset.watchers
     assert asset.uri == "mv://source/raw/orders"
     assert watcher.trigger.serialize()[1]["path"] == "raw/orders"
+
+
+@pytest.mark.slow
+def test_the_watcher_of_a_source_has_the_connection_of_its_tasks(airflow):
+    write({"tables": {"orders": {"schedule": "source"}}}, ORDERS)
+
+    text = DAG_FILE.replace('"tables.yaml"', '"tables.yaml", mv_conn_id="mv_prod"')
+    [watcher] = airflow.load("refresh_orders", text).timetable.asset_condition.watchers
+
+    assert watcher.trigger.serialize()[1]["mv_conn_id"] == "mv_prod"
 
 
 @pytest.mark.slow

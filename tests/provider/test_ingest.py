@@ -7,6 +7,7 @@ import json
 import pytest
 from sqlalchemy.engine import make_url
 
+from airflow_mv_provider.core.phase import Phase
 from tests.airflow_home import DAGS
 from tests.engine.ingesting import Database
 
@@ -53,8 +54,9 @@ def test_ingestion_has_a_dag_and_its_tables_have_none_of_their_own(airflow):
     assert sorted(group.task_ids) == ["ingest.finish", "ingest.publish_ones", "ingest.publish_twos", "ingest.stage"]
     assert {"ingest_shop", "refresh_orders"} <= ids
     assert not {"refresh_ones", "refresh_twos"} & ids
-    outlets = {task.task_id: [a.uri for a in task.outlets] for task in group.tasks if task.outlets}
+    outlets = {task.task_id: [getattr(a, "uri", a.name) for a in task.outlets] for task in group.tasks if task.outlets}
     assert outlets == {
+        "ingest.stage": ["mv_recovered"],
         "ingest.publish_ones": ["mv://table/ones"],
         "ingest.publish_twos": ["mv://table/twos"],
     }
@@ -112,6 +114,48 @@ def test_one_task_does_all_and_fails_if_a_table_was_left_behind(shop, airflow):
     assert [shop.rows(name) for name in shop.names] == [[(1, "v1")]] * 2
     [error] = bad.errors["ingest"]
     assert "MV-SOURCE-MISSING" in str(error)
+
+
+@pytest.mark.in_test_all
+def test_a_table_that_was_published_before_another_one_was_free_has_its_event(shop, airflow):
+    """Airflow takes no event of a task that looks again later; then the table has nothing new."""
+    dag = loaded(airflow, "one")
+    shop.add(1)
+    airflow.run(dag)
+    shop.add(2)
+    other = shop.lake.caller("other")
+    begun = shop.lake.refresher().begin("twos", other)
+
+    def the_other_ends(context):
+        if context["task_reschedule_count"] == 1:
+            shop.lake.refresher().resume(begun.own.refresh_id, other, until=Phase.NORMAL)
+
+    task = dag.get_task("ingest")
+    task.poll_interval, task.on_execute_callback = 0, [the_other_ends]
+    run = airflow.run(dag)
+
+    assert (run.states, run.reschedules) == ({"ingest": "success"}, {"ingest": 1}), str(run.errors)
+    assert [len(shop.rows(name)) for name in shop.names] == [2, 2]
+    assert [each for each in airflow.events("mv://table/ones") if each.source_run_id == run.run_id]
+
+
+@pytest.mark.in_test_all
+def test_a_run_that_leaves_its_ingestion_out_succeeds(shop, airflow):
+    text = """
+from airflow.providers.standard.operators.python import BranchPythonOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+from airflow_mv_provider import ingest_group
+
+with DAG("branching", schedule=None):
+    BranchPythonOperator(task_id="choose", python_callable=lambda: "other") >> [
+        ingest_group("shop", ["ones", "twos"]), EmptyOperator(task_id="other")
+    ]
+"""
+
+    run = airflow.run(airflow.load("branching", text))
+
+    assert (run.state, run.states["ingest_shop.finish"], run.states["other"]) == ("success", "skipped", "success")
 
 
 @pytest.mark.in_test_all

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 
+from airflow_mv_provider.core.approval.hold import Decision
 from airflow_mv_provider.core.outcome import Outcome
 from airflow_mv_provider.core.phase import Phase
 from airflow_mv_provider.triggers.wait import TableTrigger
@@ -162,6 +163,23 @@ def test_an_error_of_the_driver_is_the_tasks_own(home, airflow, submitted):
 
     assert (run.states, run.tries) == ({"refresh": "failed"}, {"refresh": 1}), "a person must act: no retry"
     assert "[MV-KEY-NULL] orders" in str(run.errors["refresh"][0])
+
+
+@pytest.mark.in_test_all
+def test_a_refresh_that_awaits_approval_is_waited_for_and_published_by_another_driver(home, airflow, submitted):
+    dag = airflow.load("submitted", DAG_TEXT.replace('key=["id"])', 'key=["id"], approval="always")'))
+
+    def approve(context):
+        if context["task_reschedule_count"] == 1:
+            home.store.holds.decide(home.store.table("orders").id, Decision.APPROVED, "ann", "looked")
+
+    dag.get_task("refresh").on_execute_callback = [approve]
+    run = airflow.run(dag)
+
+    assert (run.states, run.tries, run.reschedules) == ({"refresh": "success"}, {"refresh": 1}, {"refresh": 1})
+    [report] = history(home)
+    assert (report.outcome, report.hold.decision) == (Outcome.PUBLISHED, Decision.APPROVED)
+    assert home.rows("orders") == home.rows("raw/orders")
 
 
 @pytest.mark.in_test_all
