@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+import psutil
 import psycopg
 
 from scripts.java_programs import class_words, fetch, start
@@ -63,12 +64,12 @@ class Connector:
     def __init__(self, directory: Path, kafka: str, database: str, name: str, tables: list[str], **settings: str):
         self._directory, self.name = directory, name
         self._database = database
-        self._rest = f"http://127.0.0.1:{free_port()}"
+        self._rest, self._offsets = f"http://127.0.0.1:{free_port()}", directory / "offsets"
         fetch(directory / "lib", *_JARS)
         worker = {
             "bootstrap.servers": kafka,
             "listeners": self._rest,
-            "offset.storage.file.filename": str(directory / "offsets"),
+            "offset.storage.file.filename": str(self._offsets),
         }
         self._properties = directory / "worker.properties"
         lines = (f"{key}={value}\n" for key, value in (_WORKER | worker).items())
@@ -101,7 +102,20 @@ class Connector:
         self._wait(self._runs, "did not start")
 
     def kill(self) -> None:
-        """End the worker by its own pid, as SIGKILL does."""
+        """End the worker by its own pid, as SIGKILL does, but not while it writes its offsets.
+
+        A standalone worker empties their file and then writes it: killed in between it has none, and begins with a new
+        snapshot. Those that people run keep them in a topic, where that cannot happen.
+        """
+        while self._process.poll() is None:
+            worker = psutil.Process(self._process.pid)
+            worker.suspend()
+            while worker.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+                time.sleep(0.001)
+            if not self._offsets.exists() or self._offsets.stat().st_size > 0:
+                break
+            worker.resume()
+            time.sleep(0.01)
         self._process.kill()
         self._process.wait(_PATIENCE_S)
 
