@@ -48,7 +48,7 @@ class AuditTableOperator(RunnerTask):
         note: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if repair and not kwargs.get("_airflow_from_mapped"):
+        if repair:
             kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
         super().__init__(**kwargs)
         self.table = table

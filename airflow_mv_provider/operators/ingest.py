@@ -80,9 +80,8 @@ class IngestOperator(_OfIngestion):
     """
 
     def __init__(self, *, ingestion: str, tables: Sequence[RefreshableTable] = (), **kwargs: Any) -> None:
-        if not kwargs.get("_airflow_from_mapped"):
-            for each in tables:
-                kwargs["outlets"] = with_asset(kwargs.get("outlets"), each.name)
+        for each in tables:
+            kwargs["outlets"] = with_asset(kwargs.get("outlets"), each.name)
         super().__init__(ingestion=ingestion, tables=tables, **kwargs)
 
     @property

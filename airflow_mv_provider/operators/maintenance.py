@@ -139,8 +139,7 @@ class RollbackOperator(RunnerTask):
     template_fields: Sequence[str] = ("table", "to", "note")
 
     def __init__(self, *, table: str, to: str, note: str, **kwargs: Any) -> None:
-        if not kwargs.get("_airflow_from_mapped"):
-            kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
+        kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
         super().__init__(**kwargs)
         self.table = table
         self.to = to

@@ -109,8 +109,7 @@ class FirstTask(MvOperator):
         **kwargs: Any,
     ) -> None:
         name = table.name if isinstance(table, RefreshableTable) else table
-        # Airflow creates a mapped task's instances at run time, when it is too late to declare an outlet.
-        if self.publishes and not kwargs.get("_airflow_from_mapped"):
+        if self.publishes:
             kwargs["outlets"] = with_asset(kwargs.get("outlets"), name)
         super().__init__(**kwargs)
         self.table = name

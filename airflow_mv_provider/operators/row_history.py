@@ -45,8 +45,7 @@ class WhyRowOperator(RunnerTask):
         since: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if not kwargs.get("_airflow_from_mapped"):
-            kwargs["outlets"] = [*(kwargs.get("outlets") or ()), Asset(ROW_ANSWERS_URI)]
+        kwargs["outlets"] = [*(kwargs.get("outlets") or ()), Asset(ROW_ANSWERS_URI)]
         super().__init__(**kwargs)
         self.table, self.key, self.column, self.last, self.since = table, key, column, last, since
 

@@ -111,7 +111,7 @@ class MvOperator(BaseOperator):
         approvers: Sequence[HITLUser] | None = None,
         **kwargs: Any,
     ) -> None:
-        if self.ends_for_others and not kwargs.get("_airflow_from_mapped"):
+        if self.ends_for_others:
             kwargs["outlets"] = [*_listed(kwargs.get("outlets")), RECOVERED]
         super().__init__(**kwargs)
         self.mv_conn_id = mv_conn_id

@@ -50,8 +50,7 @@ class LoadTableOperator(RunnerTask):
         note: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if not kwargs.get("_airflow_from_mapped"):
-            kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
+        kwargs["outlets"] = with_asset(kwargs.get("outlets"), table)
         super().__init__(**kwargs)
         self.table = table
         self.source = source
